@@ -28,6 +28,12 @@ def counted(amount: int, what: str) -> str:
     return f"{amount} {what}{'' if amount == 1 else 's'}"
 
 
+def ordinal(number: int) -> str:
+    """`1st`, `12th`, `23rd`."""
+    last = 0 if number // 10 % 10 == 1 else number % 10
+    return f"{number}{({1: 'st', 2: 'nd', 3: 'rd'}).get(last, 'th')}"
+
+
 def trusted(policy: str, trust: float | None) -> str:
     """A policy by its name, and how much of its corrections counts; None = it corrects no rule."""
     return policy if trust is None else f"{policy}, trust {trust:g}"

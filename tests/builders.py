@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from rltuned.core.decide import Decision
+from rltuned.core.decide import Decision, Knobs
 from rltuned.core.numbers import EPOCH_S, RESOLUTION_S
 from rltuned.daemon.apply import remembered_by
+from rltuned.daemon.documents import Look
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
@@ -226,7 +227,12 @@ def words_in(journal: Journal, cluster: str = "test") -> list[OwnedRow]:
 
 def decided(decision: Decision) -> CycleReport:
     """A dry run that came to this decision."""
-    return CycleReport(1, NOW, HealthState.DRY_RUN, 60.0, {}, decision.snapshot, decision=decision)
+    return CycleReport(1, NOW, HealthState.DRY_RUN, {}, decision.snapshot, decision=decision)
+
+
+def looked_at(decision: Decision) -> Look:
+    """What documents are made of."""
+    return Look(decision.snapshot, decision.context, decision, Knobs())
 
 
 def sure(found: T | None) -> T:

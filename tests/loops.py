@@ -13,6 +13,7 @@ from rltuned.core.decide import Knobs, Policy, decide
 from rltuned.core.numbers import Writing
 from rltuned.core.select import Scope
 from rltuned.daemon.canary import CanaryStatus
+from rltuned.daemon.documents import Document
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
@@ -20,11 +21,17 @@ from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier, SignalFlags
-from rltuned.daemon.web.server import Answers, MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board, Document
+from rltuned.daemon.web.board import Board
+from rltuned.daemon.web.server import (
+    PATIENCE_S,
+    Endpoint,
+    listen,
+    listen_at,
+    port_table,
+    socket_table,
+)
 from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME
 from rltuned.settings.keys import Rescue, Settings
 from tests.builders import NOW, job, snapshot
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
@@ -33,28 +40,38 @@ FRESH = Health([Condition(HealthState.LIVE)])
 UNJUDGED = CanaryStatus()
 
 
-def serving(health: Callable[[], Health] = lambda: FRESH, **more: Any) -> MetricsServer:
+def serving(
+    health: Callable[[], Health] = lambda: FRESH,
+    board: Board | None = None,
+    patience_s: float = PATIENCE_S,
+    registry: CollectorRegistry | None = None,
+) -> Endpoint:
     """The daemon's port, on any, with a board of no cycle yet where none is given."""
-    board = more.get("board") or Board(lambda: NOW)
-    status = {"status": lambda: board.document(health(), UNJUDGED)}
-    return MetricsServer("127.0.0.1", 0, CollectorRegistry(), health, **(status | more))
+    board = board or Board(lambda: NOW)
+    return Endpoint(
+        listen("127.0.0.1", 0),
+        port_table(
+            registry or CollectorRegistry(),
+            health,
+            lambda: board.document(health(), UNJUDGED),
+            board,
+        ),
+        patience_s,
+    )
 
 
 def asked(
     folder: Path,
     health: Callable[[], Health] = lambda: FRESH,
     verdict: CanaryStatus = UNJUDGED,
-    **more: Any,
-) -> QuestionServer:
+    board: Board | None = None,
+    patience_s: float = PATIENCE_S,
+) -> Endpoint:
     """The daemon's socket, beside the pause file of settings whose state folder this is."""
-    board = Board(lambda: NOW)
-    return QuestionServer(
-        folder / "socket",
-        Answers(folder / FILE_NAME),
-        lambda: board.document(health(), verdict),
-        state_dir=folder,
-        **more,
-    )
+    board = board or Board(lambda: NOW)
+    table = socket_table(lambda: board.document(health(), verdict), board, folder)
+    path = folder / "socket"
+    return Endpoint(listen_at(path), table, patience_s, path)
 
 
 WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100))
@@ -175,6 +192,9 @@ class Desk:
             Notifier(None),
             self.clock,
         )
+        self.publisher.loaded(
+            Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), True, 60.0, Path("/no/such/PAUSE"))
+        )
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.stream.getvalue().splitlines()]
@@ -183,7 +203,7 @@ class Desk:
 
 def report(mode: HealthState = HealthState.DRY_RUN, **rest: Any) -> CycleReport:
     fields: dict[str, Any] = {"snapshot": SEEN, "decision": DECISION, **rest}
-    return CycleReport(1, NOW, mode, 60.0, {CycleStage.OBSERVE: 0.25}, **fields)
+    return CycleReport(1, NOW, mode, {CycleStage.OBSERVE: 0.25}, **fields)
 
 
 EVIL = '<script>alert("x")</script>'

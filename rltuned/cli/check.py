@@ -13,7 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Any, Final
 
 import typer
-from prometheus_client import CollectorRegistry
 
 from rltuned import __version__, errors
 from rltuned.cli.asking import ask_daemon
@@ -21,10 +20,9 @@ from rltuned.cli.check_slurm import slurm_checks
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.systemd import is_paused
-from rltuned.daemon.web.server import MetricsServer
+from rltuned.daemon.web.server import listen
 from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
@@ -177,8 +175,7 @@ def _digest(facts: Facts) -> str:
 def _endpoint(facts: Facts) -> str:
     """An address that is free."""
     http = facts["settings"].http
-    starting = Health([Condition(HealthState.STARTING)])
-    MetricsServer(http.address, http.port, CollectorRegistry(), lambda: starting).close()
+    listen(http.address, http.port).close()
     return f"{http.address}:{http.port}"
 
 

@@ -100,12 +100,6 @@ def warn(text: str) -> None:
     sys.stderr.write(f"rltuned: {printable(text)}\n")
 
 
-def warn_of(text: str) -> None:
-    """The same of what may be nothing."""
-    if text:
-        warn(text)
-
-
 def printable(text: str) -> str:
     """What Slurm says may hold escape sequences; a terminal must not obey them."""
     return escaped(text, keep="\n")

@@ -3,44 +3,37 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import typer
 
 from rltuned.cli import flags
-from rltuned.cli.asking import ask_about, is_private, old, open_world
-from rltuned.cli.tables import console, left_alone, show_jobs
+from rltuned.cli.asking import answered, is_private, open_world
+from rltuned.cli.tables import console, show_jobs
+from rltuned.core import refusals
 from rltuned.core.decide import Decision, decide
 from rltuned.core.groups import forecasts
 from rltuned.core.line import present_line, proposed_line
-from rltuned.core.refusals import Refusal
-from rltuned.core.starts import Expected, Scales, arrivals_of, corrected, expected_of
+from rltuned.core.starts import arrivals_of, expected_of
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.documents import plan_document
-from rltuned.daemon.forecasting import FRESH_S, read_file
-from rltuned.daemon.groups import Groups, kept_groups, looked
+from rltuned.daemon.documents import Document, Look
+from rltuned.daemon.groups import kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
-from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.daemon.wiring import Rig, build_rig, run_times_of
-from rltuned.domain.jobs import GroupStore, PendingJob
-from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTimes, Snapshot
-from rltuned.domain.units import JobId
+from rltuned.domain.jobs import GroupStore
+from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import read_salt
+from rltuned.journal.store import FILE_NAME, read_salt
 from rltuned.settings import Loaded
 from rltuned.text import counted, trusted
 
 app = typer.Typer()
-
-ALONE: Final = "decided without the daemon: {}"
-NOT_KNOWN: Final = "the journal is private, so what rltuned holds is not known here; {}"
 
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
@@ -65,121 +58,93 @@ def plan(
     answer; 2 = settings or model cannot be used.
     """
     loaded = flags.in_force(config, ("policy.name", policy, "--policy"))
-    document, young = None, list[str]()
+    document = None
     if backend is flags.BackendChoice.SLURM and policy is None:
-        document, why = ask_about(loaded.settings, "/plan.json", "plan")
-        if document is None and is_private(loaded.settings.daemon.state_dir):
-            flags.warn(NOT_KNOWN.format(why))
-            raise typer.Exit(1)
-        if document is None:
-            flags.warn(ALONE.format(why))
-        else:
-            flags.warn_of(old(document, loaded.settings))
+        document = answered(loaded.settings, "/plan.json", "plan")
     if document is None:
-        seen = look(loaded, backend, seed)
-        document = plan_document(seen.decision, seen.expected())
-        young = _too_young(seen.decision, seen.rig.knobs.rules.min_age_s)
+        document = look(loaded, backend, seed).told().plan()
     if as_json:
         flags.say(json.dumps(document, indent=2, allow_nan=False))
-        return
-    _print(document, young)
+    else:
+        _print(document, loaded.settings.scope.min_age_s)
+
+
+def _print(document: Document, min_age_s: float) -> None:
+    counts, jobs = document["counts"], document["jobs"]
+    flags.say(
+        f"{document['cluster']}: {counts['pending']} pending, {counts['running']} running, "
+        f"{counts['nodes']} nodes; {trusted(document['policy'], document['trust'])} ranks "
+        f"{counts['ranked']} jobs and would change {counts['changes']}"
+    )
+    ranked = [job for job in jobs if job["rank_wished"] is not None]
+    if ranked:
+        show_jobs(console(), ranked, document["taken_at"])
+    if later := sum(job["verdict"]["kind"] is None for job in ranked if job["verdict"]):
+        flags.say(f"{counted(later, 'job')} placed together with others cannot start now.")
+    if refused := Counter(job["refusal"] for job in jobs if job["refusal"]):
+        flags.say(f"left alone: {refusals.counted(refused)}")
+    if young := [job["waited_s"] for job in jobs if job["refusal"] == "too_young"]:
+        left_s = max(1.0, min_age_s - min(young))
+        flags.say(f"younger than scope.min_age_s = {min_age_s:g} s: look again in {left_s:.0f} s")
+    for note in document["notes"]:
+        flags.say(f"note: {note}")
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A decision with what it was made by. world: where the queue is. groups: of dependent jobs.
-    as_is: what is expected follows the present order, as the proposed one is not written or known.
+class Made:
+    """A decision made here. as_is: what is expected follows the present order, as the proposed one
+    is not written.
     """
 
+    look: Look
     decision: Decision
     rig: Rig
-    loaded: Loaded
-    world: flags.BackendChoice
-    groups: Groups
     learner: RunTimeLearner | LimitUseLearner | None
     as_is: bool
 
-    def expected(self, job_id: JobId | None = None) -> Expected:
-        """When each waiting job is expected to start: the daemon's last forecast, if it is fresh
-        and knows this job, else one played on the spot within PATIENCE_S.
-        """
-        seen, context = self.decision.snapshot, self.decision.context
-        found, scales = self._kept()
-        fresh = found is not None and 0 <= seen.taken_at - found.at <= FRESH_S
-        if found is not None and fresh and (job_id is None or found.start_of(job_id) is not None):
-            return found
+    def told(self) -> Look:
+        """With when each waiting job is expected to start, played on the spot within PATIENCE_S."""
+        seen, context, until = self.look.snapshot, self.look.context, time.monotonic() + PATIENCE_S
         line = present_line(seen, context) if self.as_is else proposed_line(self.decision)
+        running = {} if self.learner is None else self.learner.of_running(seen)
         arrivals = arrivals_of(seen, context.run_times)
-        played = expected_of(line, self._of_running(), arrivals, late=_late())
-        starts = {job_id: corrected(one, scales) for job_id, one in played.starts.items()}
-        return replace(played, starts=starts)
-
-    def what_if(self, job: PendingJob, other: OtherRequest) -> dict[str, Any]:
-        """What another request of a waiting job would change, played on the spot."""
-        rig, seen, context = self.rig, self.decision.snapshot, self.decision.context
-
-        def order(seen: Snapshot, context: Context) -> Decision:
-            return decide(seen, rig.policy, rig.knobs, rig.solver, context)
-
-        return what_if(
-            seen,
-            context,
-            job,
-            other,
-            look=lambda seen: NO_CONTEXT if self.learner is None else self.learner.look(seen),
-            order=None if self.as_is else order,
-            running=self._of_running(),
-            arrivals=arrivals_of(seen, context.run_times),
-            scales=self._kept()[1],
-            late=_late(),
-        )
-
-    def _of_running(self) -> RunTimes:
-        return {} if self.learner is None else self.learner.of_running(self.decision.snapshot)
-
-    def _kept(self) -> tuple[Expected | None, Scales]:
-        """The daemon's last forecast of this cluster, and its record's scales."""
-        seen, folder = self.decision.snapshot, self.loaded.settings.daemon.state_dir
-        kept = read_file(folder) if self.learner is not None else None
-        if kept is None or kept[0] != seen.cluster:
-            return None, Scales()
-        return kept[1], kept[2].scales(seen.taken_at)
+        played = expected_of(line, running, arrivals, late=lambda: time.monotonic() > until)
+        return replace(self.look, expected=played)
 
 
-def _late() -> Callable[[], bool]:
-    until = time.monotonic() + PATIENCE_S
-    return lambda: time.monotonic() > until
-
-
-def look(
-    loaded: Loaded, world: flags.BackendChoice, seed: int, *, is_private: bool = False
-) -> Look:
-    """What rltuned would do now; without a journal that is private, what Slurm alone shows. Raises
-    SettingsError, ModelError, BackendError, PolicyError.
+def look(loaded: Loaded, world: flags.BackendChoice, seed: int = 0) -> Made:
+    """What rltuned would do now. Raises SettingsError, ModelError, BackendError, PolicyError; Exit:
+    this user may not know what rltuned holds.
     """
     _, make = open_world(world, seed=seed, speed=STANDING_STILL)
-    with closing(Journal(loaded.settings.daemon.state_dir)) as journal:
-        secret = None if is_private else kept_salt(loaded, journal)
-        if secret is None and not is_private:
+    folder, is_slurm = loaded.settings.daemon.state_dir, world is flags.BackendChoice.SLURM
+    learner, context, kept = None, NO_CONTEXT, GroupStore()
+    if is_slurm and is_private(folder):
+        flags.warn("the journal is private, so what rltuned holds is not known here")
+        raise typer.Exit(1)
+    with closing(Journal(folder)) as journal:
+        secret = kept_salt(loaded, journal)
+        if secret is None:
             flags.warn(
                 "the blocks of the switchback are not known; it is shown as if delays were on"
             )
         rig = build_rig(secret or as_if_on(loaded), make(loaded))
-        learner, writer = None, PlanApplier(journal, SystemClock())
-        if world is flags.BackendChoice.SLURM and not is_private:
-            snapshot = rig.backend.observe(writer.remembered)
-            context, learner = known(writer, snapshot), predicting(loaded)
+        if is_slurm:
+            writer = PlanApplier(journal, SystemClock())
+            seen = rig.backend.observe(writer.remembered)
+            context, learner = known(writer, seen), _predicting(loaded)
+            context = context if learner is None else learner.look(seen, context=context)
+            try:
+                kept = kept_groups(journal, seen.cluster)
+            except JournalError as error:
+                flags.warn(f"edges that are satisfied are not known: {error}")
         else:
-            snapshot, context = rig.backend.observe(), NO_CONTEXT
-        context = context if learner is None else learner.look(snapshot, context=context)
-        groups = (
-            forecasts(looked(GroupStore(), snapshot, context.run_times), snapshot.taken_at)
-            if is_private
-            else grouped(snapshot, context.run_times, journal)
-        )
-    decision = decide(snapshot, rig.policy, rig.knobs, rig.solver, context)
-    as_is = world is flags.BackendChoice.SLURM and (is_private or not rig.ladder.rung.writes)
-    return Look(decision, rig, loaded, world, groups, learner, as_is)
+            seen = rig.backend.observe()
+    groups = forecasts(looked(kept, seen, context.run_times), seen.taken_at)
+    decision = decide(seen, rig.policy, rig.knobs, rig.solver, context)
+    path = folder / FILE_NAME if is_slurm else None
+    found = Look(decision.snapshot, context, decision, rig.knobs, groups, journal=path)
+    return Made(found, decision, rig, learner, as_is=is_slurm and not rig.ladder.rung.writes)
 
 
 def known(writer: PlanApplier, seen: Snapshot) -> Context:
@@ -190,17 +155,7 @@ def known(writer: PlanApplier, seen: Snapshot) -> Context:
     return context
 
 
-def grouped(snapshot: Snapshot, predicted: RunTimes, journal: Journal) -> Groups:
-    """The groups of dependent jobs: what the journal keeps, and what the snapshot shows."""
-    try:
-        kept = kept_groups(journal, snapshot.cluster)
-    except JournalError as error:
-        flags.warn(f"edges that are satisfied are not known: {error}")
-        kept = GroupStore()
-    return forecasts(looked(kept, snapshot, predicted), snapshot.taken_at)
-
-
-def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
+def _predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
     """What predicts run times from the daemon's file; None = nothing can. Raises ModelError."""
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)
@@ -208,42 +163,3 @@ def predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
         flags.warn(f"run times are not predicted: {error}")
         return None
     return run_times_of(loaded, salt, make_log("console", "error")) if salt else None
-
-
-def _print(document: dict[str, Any], young: Sequence[str]) -> None:
-    counts, jobs = document["counts"], document["jobs"]
-    policy = trusted(document["policy"], document.get("trust"))  # an older daemon has none
-    flags.say(
-        f"{document['cluster']}: {counts['pending']} pending, {counts['running']} running, "
-        f"{counts['nodes']} nodes; {policy} ranks {counts['ranked']} jobs and "
-        f"would change {counts['changes']}"
-    )
-    ranked = [job for job in jobs if job["rank_wished"] is not None]
-    if ranked:
-        show_jobs(console(), ranked, document["taken_at"])
-    together = [job for job in ranked if job["verdict"]] if document["joint"] else []
-    for job in together:
-        if job["verdict"]["kind"] is not None or job["verdict"]["shared"]:
-            flags.say(f"Job {job['job_id']}, placed together with others, {job['verdict']['why']}.")
-    later = sum(job["verdict"]["kind"] is None for job in together)
-    if later:
-        flags.say(f"{counted(later, 'job')} placed together with others cannot start now.")
-    refused = Counter(job["refusal"] for job in jobs if job["refusal"])
-    if refused:
-        flags.say(left_alone(refused))
-    for line in young:
-        flags.say(line)
-    for note in document["notes"]:
-        flags.say(f"note: {note}")
-
-
-def _too_young(decision: Decision, min_age_s: float) -> list[str]:
-    """When to look again for the jobs that are left alone because they have just come."""
-    young = {job_id for job_id, reason in decision.refused if reason is Refusal.TOO_YOUNG}
-    now = decision.snapshot.taken_at
-    jobs = [j for j in decision.snapshot.pending if j.job_id in young]
-    if not jobs:
-        return []
-    left_s = max(1.0, *(min_age_s - (now - job.submitted_at) for job in jobs))
-    count = f"{len(jobs)} job{' is' if len(jobs) == 1 else 's are'}"
-    return [f"{count} younger than scope.min_age_s = {min_age_s:g} s: look again in {left_s:.0f} s"]

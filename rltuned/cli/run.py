@@ -4,6 +4,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import Annotated
 
@@ -23,12 +24,11 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Logged, Publisher
-from rltuned.daemon.report import CycleReport
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
-from rltuned.daemon.web.server import Answers, Endpoint, MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
+from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
 from rltuned.daemon.what_if import WhatIf
 from rltuned.daemon.wiring import Rig, build_rig, memory_of, reloaded, run_times_of
 from rltuned.domain.kinds import Digester
@@ -57,9 +57,6 @@ StageOption = Annotated[
 PortOption = Annotated[
     int | None, typer.Option("--port", min=0, max=65535, help="Metrics port; 0 = any.")
 ]
-ShowOption = Annotated[
-    bool | None, typer.Option("--show/--no-show", help="A table per cycle; the default with sim.")
-]
 
 
 @app.command()
@@ -76,7 +73,6 @@ def run(
     port: PortOption = None,
     speed: flags.SpeedOption = 60.0,
     seed: flags.SeedOption = 0,
-    show: ShowOption = None,
 ) -> None:
     """Watch the queue and rank it, every interval: the daemon.
 
@@ -113,7 +109,7 @@ def run(
         loaded = read()
         looks = is_sim and loaded.settings.ladder.stage == "observe"
         daemon = _Daemon(loaded, read, dry_run=bool(dry_run) or looks, is_sim=is_sim)
-        code = daemon.run(1 if once else cycles, speed, seed, show=is_sim if show is None else show)
+        code = daemon.run(1 if once else cycles, speed, seed)
     raise typer.Exit(code)
 
 
@@ -134,7 +130,7 @@ class _Daemon:
         state_dir, beside = settings.daemon.state_dir, settings.daemon.pause_file.parent
         self.journal = Journal(state_dir, settings.journal.keeping(), beside)
 
-    def run(self, cycles: int | None, speed: float, seed: int, *, show: bool) -> int:
+    def run(self, cycles: int | None, speed: float, seed: int) -> int:
         settings, state_dir = self.loaded.settings, self.loaded.settings.daemon.state_dir
         # the jobs of the built-in cluster belong to no user
         jobs, users = settings.http.jobs or self.is_sim, settings.http.users
@@ -164,32 +160,31 @@ class _Daemon:
             def forecast() -> Expected | None:
                 return forecaster.fresh(self.clock.now())
 
-            answers = Answers(
-                state_dir / FILE_NAME,
-                users=users,
-                expected=forecast,
-                now=self.clock.now,
-                what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
-            )
-            past = partial(_past, self.journal)
-
             def last_week() -> dict[str, object] | None:
                 return None if self.is_sim else would_it_help(state_dir, self.system.now())
 
-            board = Board(self.clock.now, past, forecast, last_week, jobs=jobs, users=users)
+            board = Board(
+                self.clock.now,
+                partial(_past, self.journal),
+                forecast,
+                last_week,
+                self._learned,
+                jobs=jobs,
+                users=users,
+                journal=state_dir / FILE_NAME,
+                what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
+            )
             publisher = Publisher(
                 self.metrics,
                 self.log,
                 self.notifier,
                 self.system,
-                show=_table() if show else None,
                 journal=self.journal,
                 board=board,
                 failed_nights=lambda: read_state(state_dir).get("failed"),
-                answers=answers,
                 forecaster=forecaster,
             )
-            for server in self._servers(publisher, board, answers, everyone=jobs):
+            for server in self._servers(publisher, board):
                 stack.enter_context(closing(server))
             publisher.loaded(rig)
             loop = Loop(
@@ -243,6 +238,10 @@ class _Daemon:
             self.log.warning("no_predictor", detail=str(error))
             return LimitUseLearner()
 
+    def _learned(self) -> dict[str, object] | None:
+        status = self.run_times.status
+        return None if status is None else asdict(status)
+
     def _stopped(self, code: int) -> None:
         """The last line: what is left in Slurm, and the command that takes it back."""
         try:
@@ -274,35 +273,20 @@ class _Daemon:
         self.in_force = loaded
         return rig
 
-    def _servers(
-        self, publisher: Publisher, board: Board, answers: Answers, *, everyone: bool
-    ) -> Iterator[Endpoint]:
+    def _servers(self, publisher: Publisher, board: Board) -> Iterator[Endpoint]:
         """The socket, but not of the built-in cluster (without it the daemon orders the queue too),
         and the port.
         """
         daemon, http = self.loaded.settings.daemon, self.loaded.settings.http
         try:
             if not self.is_sim:
-                yield QuestionServer(
-                    daemon.socket,
-                    answers,
-                    publisher.document,
-                    state_dir=daemon.state_dir,
-                    everyone=everyone,
-                )
+                table = socket_table(publisher.document, board, daemon.state_dir)
+                yield Endpoint(listen_at(daemon.socket), table, path=daemon.socket)
         except SettingsError as error:
             self.log.warning("no_questions", detail=str(error))
         if http.enabled:
-            server = MetricsServer(
-                http.address,
-                http.port,
-                self.metrics.exposed,
-                publisher.health,
-                status=publisher.document,
-                answers=answers,
-                everyone=everyone,
-                board=board,
-            )
+            found = port_table(self.metrics.exposed, publisher.health, publisher.document, board)
+            server = Endpoint(listen(http.address, http.port), found)
             self.log.info("listening", metrics=f"{server.url}/metrics")
             yield server
 
@@ -313,12 +297,6 @@ def _past(journal: Journal, cluster: str, since: float) -> Iterable[CycleRow]:
         return journal.past(cluster, since)
     except JournalError:
         return ()
-
-
-def _table() -> Callable[[CycleReport], None]:
-    from rltuned.cli.tables import show_cycle  # noqa: PLC0415 - rich, which a daemon does without
-
-    return show_cycle
 
 
 @contextmanager

@@ -1,21 +1,14 @@
 """Tables on standard output, as wide as the terminal; in a file lines are as long as they need."""
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from rltuned.core.refusals import counted
-from rltuned.daemon.documents import plan_document
-from rltuned.daemon.report import CycleReport
-from rltuned.daemon.state import HealthState
-from rltuned.domain.plan import Result
 from rltuned.text import between, escaped, span
 
-MAX_ROWS: Final = 20
 ENDLESS: Final = 10_000
 _GAP: Final = 2
 """Blanks between two columns."""
@@ -79,36 +72,7 @@ def _widths(columns: Sequence[Column], widths: Sequence[int], room: int) -> dict
     return kept
 
 
-def show_cycle(report: CycleReport) -> None:
-    """One cycle: a headline and the changes that it proposes or has made."""
-    out, shown = console(), report.snapshot
-    if report.skip is not None:
-        out.print(f"Cycle {report.cycle}: skipped ({report.skip}): {report.detail}", markup=False)
-        return
-    changes, is_live = report.changes(), report.mode is HealthState.LIVE
-    done = "applied" if is_live else "proposed, nothing written"
-    count = report.results().get(Result.APPLIED, 0) if is_live else len(changes)
-    out.print(
-        f"\n[bold]Cycle {report.cycle}[/] ({report.mode}): {len(shown.pending) if shown else 0} "
-        f"pending, {len(shown.running) if shown else 0} running; {count} changes {done} in "
-        f"{report.seconds:.2f} s"
-    )
-    if report.decision and report.decision.refused:
-        out.print(left_alone(Counter(r.value for _, r in report.decision.refused)))
-    if report.decision and changes:
-        first = {entry.job.job_id for entry in changes[:MAX_ROWS]}
-        jobs = plan_document(report.decision, None)["jobs"]
-        show_jobs(out, [job for job in jobs if job["job_id"] in first], None)
-    if len(changes) > MAX_ROWS:
-        out.print(f"... and {len(changes) - MAX_ROWS} more")
-
-
-def left_alone(counts: Mapping[str, int]) -> str:
-    """How many jobs were, by reason."""
-    return "left alone: " + counted(counts)
-
-
-CHANGES: Final = (
+OF_PLAN: Final = (
     Column("job"),
     Column("partition", least=9),
     Column("user", least=6),
@@ -116,32 +80,29 @@ CHANGES: Final = (
     Column("priority", right=True),
     Column("new", right=True),
     Column("delay", right=True, goes=2),
+    Column("expected start", goes=3, least=14),
     Column("fits on", goes=4, least=9),
     Column("why", goes=5, least=12),
 )
-EXPECTED: Final = Column("expected start", goes=3, least=14)
-OF_PLAN: Final = (*CHANGES[:-2], EXPECTED, *CHANGES[-2:])
 
 
-def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float | None) -> None:
+def show_jobs(out: Console, jobs: Sequence[Mapping[str, Any]], now: float) -> None:
     """The ranked jobs of a plan's document in their new order, with what changes for each. now: of
-    their expected starts; None = without them, by their ranks among each other.
+    their expected starts.
     """
     rows = []
     for job in jobs:
-        ranks = job["rank_before" if now is None else "rank_now"], job["rank_wished"]
-        start = job["expected_start"] if now is not None else None
-        expected = between(start["low_s"], start["high_s"], now or 0.0) if start else ""
+        start = job["expected_start"]
         rows.append([
             str(job["job_id"]),
             job["partition"],
             job["user"],
-            " -> ".join(map(str, dict.fromkeys(ranks))),
+            " -> ".join(map(str, dict.fromkeys((job["rank_now"], job["rank_wished"])))),
             str(job["current_priority"]),
             str(job["planned_priority"]) if job["changes"] else "",
             span(job["delay_s"]),
-            *([] if now is None else [expected]),
+            between(start["low_s"], start["high_s"], now) if start else "",
             "|".join(f"{s['node']}:{s['gpus']}" for s in job["placement"] or ()),
             job["why"].partition(": ")[2],  # the delay has a column of its own
         ])  # fmt: skip
-    show_table(out, CHANGES if now is None else OF_PLAN, rows)
+    show_table(out, OF_PLAN, rows)

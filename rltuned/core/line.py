@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from rltuned.core.decide import Decision
-from rltuned.core.features import EXPECTED, StateMatrix
 from rltuned.core.planning import tier_of, tiers_of
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Reservations, cannot_start
@@ -73,59 +70,20 @@ def _why(job: PendingJob, reason: Refusal, seen: Snapshot) -> str:
     return reason.sentence.replace("see Slurm's reason", job.reason)
 
 
-# Why one job stands where it stands: what its delay is made of, and what is ahead of it.
-#
-# All of it is worked out from a decision, for a person who asks about one job; deciding itself
-# needs none of it.
-
-
 def sentence(decision: Decision, row: int) -> str:
-    """What a job's delay means, for the person whose job it is."""
-    matrix, job = decision.matrix, decision.matrix.jobs[row]
+    """What a job's delay means, for the person whose job it is. row: of the matrix."""
+    job, delays = decision.matrix.jobs[row], decision.delays
     entry = next(e for e in decision.entries if e.job is job)
     if entry.sla is not None:
         return f"delay 0, by the promise to {entry.sla.name}"
-    delays, size = decision.delays, _size(matrix, row)
-    parts = [
-        f"{span(float(delays.own_s[row]))} for its own length ({_length(decision, row)} on {size})"
-    ]
-    if delays.queue_s[row]:
-        parts.append(
-            f"{span(float(delays.queue_s[row]))} for its share of the backlog "
-            f"({_place(decision, row)}; the queue is {span(float(matrix.backlog_s[row]))} of work)"
-        )
-    delay_s, held = float(delays.delay_s[row]), delays.bound_on(row)
-    kept = f", held to {span(delay_s)} by {held.value}" if held is not None else ""
+    own, share = span(float(delays.own_s[row])), float(delays.queue_s[row])
+    held, delay = delays.bound_on(row), span(float(delays.delay_s[row]))
     return (
-        f"may be overtaken because of rltuned by jobs that become eligible within {span(delay_s)} "
-        f"after it, and by no later ones: {' and '.join(parts)}{kept}"
+        f"may be overtaken because of rltuned by jobs that become eligible within {delay} after "
+        f"it, and by no later ones: {own} for its own length"
+        + (f", {span(share)} for its share of the backlog" if share else "")
+        + (f", held to {delay} by {held.value}" if held is not None else "")
     )
-
-
-def _size(matrix: StateMatrix, row: int) -> str:
-    """What it takes away from others."""
-    gpus = float(matrix.size[row])
-    if gpus == matrix.gpus[row]:
-        return f"{gpus:g} GPU{'' if gpus == 1 else 's'}"
-    asked = f"{matrix.gpus[row]:g} GPUs" if matrix.gpus[row] else f"{matrix.cpus[row]:g} CPUs"
-    return f"{asked}, which count as {gpus:.3g} GPUs"
-
-
-def _length(decision: Decision, row: int) -> str:
-    matrix, job = decision.matrix, decision.matrix.jobs[row]
-    limit_s, mean_s = job.request.time_limit_s, float(matrix.run_s[row, EXPECTED])
-    known = limit_s is not None and np.isfinite(limit_s)
-    text = f"limit {span(limit_s)}" if known and limit_s else "no time limit"
-    if np.isnan(mean_s):
-        return text
-    return f"{text}, {span(mean_s)} expected"
-
-
-def _place(decision: Decision, row: int) -> str:
-    matrix, share_s = decision.matrix, decision.order.share * decision.matrix.backlog_s[row]
-    place = float(decision.delays.queue_s[row] / share_s) if share_s else 0.0
-    jobs = f"{matrix.pools.tasks.sum():,.0f} waiting jobs"
-    return f"more GPU time than {min(place, 1.0):.0%} of {jobs}"
 
 
 def advised_nodes(decision: Decision, job: PendingJob, speeds: Mapping[int, float]) -> int | None:

@@ -78,7 +78,7 @@ class CanaryStatus:
     """What one cycle showed; events since the last poll. runs: those that started, and of those
     before that are over, with sides. breakers: by
     partition, after this cycle; opened: in it. pairs: of blocks, decided in it. blocks, effect:
-    empty and None without a switchback.
+    empty and None without a switchback. moved: a generation, see Following.judge.
     """
 
     runs: RunNews = field(default_factory=RunNews)
@@ -88,6 +88,7 @@ class CanaryStatus:
     blocks: Mapping[str, Block] = field(default_factory=dict)
     effect: Effect | None = None
     promises: Mapping[SlaClass, ClassCount] = field(default_factory=dict)
+    moved: Mapping[str, str] | None = None
 
     @property
     def demoted(self) -> tuple[str, ...]:

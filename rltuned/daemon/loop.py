@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -20,7 +21,7 @@ from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary import CanaryStatus, Monitor
 from rltuned.daemon.foreign import rival
 from rltuned.daemon.groups import take_in
-from rltuned.daemon.report import ENDINGS, CycleReport, CycleStage, Skip, row_of, skip_of, sums_of
+from rltuned.daemon.report import SKIPS, CycleReport, CycleStage, Failure, Skip, row_of
 from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import SignalFlags, is_paused
@@ -65,13 +66,13 @@ class Pace:
         # an exponent beyond 32 only overflows; the cap is far below
         return rig.interval_s * min(MOST_INTERVALS, 2.0 ** min(self._silences - 1, 32))
 
-    def after(self, report: CycleReport) -> None:
+    def after(self, rig: Rig, failure: Failure | None) -> None:
         """Set when the next cycle starts; late ones are left out."""
         now = self._clock.monotonic()
-        if report.backoff_s is not None:
-            self.due = now + report.backoff_s
+        if failure is not None and failure.backoff_s is not None:
+            self.due = now + failure.backoff_s
             return
-        step_s = report.interval_s * self._throttle.stretch
+        step_s = rig.interval_s * self._throttle.stretch
         self.due += step_s * max(1, math.ceil((now - self.due) / step_s))
 
     def at_most(self, interval_s: float) -> None:
@@ -189,7 +190,7 @@ class Loop:
                 return 1
             if done == cycles:
                 return 1 if report.skip or report.in_vain or report.demoted or report.doubts else 0
-            self._pace.after(report)
+            self._pace.after(self.rig, report.failure)
             if self._rest():
                 return 0
 
@@ -212,21 +213,20 @@ class Loop:
             # a `run --once` may have noted one in the same journal
             self._number = max(self._number, self._journal.last_cycle())
         self._number += 1
-        return CycleReport(
-            self._number, self._clock.now(), self._mode(), self.rig.interval_s, defaultdict(float)
-        )
+        return CycleReport(self._number, self._clock.now(), self._mode(), defaultdict(float))
 
     @contextmanager
     def _skipping(self, report: CycleReport) -> Iterator[None]:
         """Turn what goes wrong into the reason why the cycle has no result."""
         try:
             yield
-        except ENDINGS as error:
-            report.skipped(skip_of(error), error)
+        except tuple(SKIPS) as error:
+            skip = next(skip for kind, skip in SKIPS.items() if isinstance(error, kind))
+            report.failure = Failure(skip, str(error) or type(error).__name__)
         except Exception as error:  # noqa: BLE001
             # A broad except, as in _take_over: a bug must not stop the watching, but one that
             # stays ends the process. Nothing is half done: unsettled intents are in the journal.
-            report.skipped(Skip.UNEXPECTED, error)
+            report.failure = Failure(Skip.UNEXPECTED, str(error) or type(error).__name__)
             self._audience.unexpected(error)
         self._strikes = self._strikes + 1 if report.skip is Skip.UNEXPECTED else 0
 
@@ -263,7 +263,6 @@ class Loop:
         if self._run_times is not None and report.snapshot is not None:
             with self._timed(report, CycleStage.OBSERVE):
                 report.context = self._run_times.look(report.snapshot, self._runs, report.context)
-                report.run_times = self._run_times.status
         if report.snapshot is not None and not report.journal_error:
             with _noted(report), self._timed(report, CycleStage.JOURNAL):
                 report.groups = take_in(self._journal, report.snapshot, report.context.run_times)
@@ -326,7 +325,8 @@ class Loop:
             partitions = self.rig.knobs.rules.partitions
             why = self._writer.doubt(report.snapshot, self._number, partitions, self.rig.lease)
             report.note(HealthState.NUMBERS_UNEXPLAINED, why)
-            report.left_alone = self._writer.left_alone(report.snapshot)
+            odd = (*report.snapshot.unreadable, *self._writer.left_alone(report.snapshot))
+            report.snapshot = replace(report.snapshot, unreadable=odd)
             report.mode = HealthState.OBSERVE if why else report.mode
             return not why
         return True
@@ -390,8 +390,9 @@ class Loop:
         return _MODES[self.rig.ladder.rung]
 
     def _record(self, report: CycleReport) -> None:
-        report.backoff_s = self._pace.backoff_s(self.rig, report.skip)
-        report.sums = sums_of(report.snapshot, report.decision, report.verdict)
+        backoff_s = self._pace.backoff_s(self.rig, report.skip)
+        if report.failure is not None:
+            report.failure = report.failure._replace(backoff_s=backoff_s)
         with _noted(report):
             self._journal.record(row_of(report, self.rig.policy.name))
         self._audience.cycle(report)
@@ -423,9 +424,10 @@ class Loop:
         if rig.following is None or seen is None:
             return
         try:
-            report.moved = rig.following.judge(
+            moved = rig.following.judge(
                 self._journal, seen.cluster, status, rig.trial, report.started_at
             )
+            report.verdict = replace(status, moved=moved)
         except errors.ModelError as error:
             self._audience.not_loaded(str(error))
 

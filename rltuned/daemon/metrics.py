@@ -323,12 +323,11 @@ ROWS: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_interval_seconds",
         "From the start of one cycle to the start of the next, as configured.",
-        lambda report: report.interval_s,
     ),
     gauge(
         "rltuned_backoff_seconds",
         "Pause before the next try because Slurm does not answer; 0 = ordinary schedule.",
-        lambda report: report.backoff_s or 0.0,
+        lambda report: (report.failure and report.failure.backoff_s) or 0.0,
     ),
     gauge(
         "rltuned_last_success_timestamp_seconds",
@@ -464,6 +463,7 @@ class Metrics:
         in_place_of: str = "",
         ranges: Ranges | None = None,
         stage: Rung = Rung.OBSERVE,
+        interval_s: float = 0.0,
         generation: str = "",
         classes: Collection[str] = (),
     ) -> None:
@@ -481,6 +481,7 @@ class Metrics:
             model_generation=int(generation.split("-")[1]) if generation else 0,
             feature_outside_training_ratio={},
             stage={stage: 1},
+            interval_seconds=interval_s,
             config_last_reload_successful=1,
             config_last_reload_success_timestamp_seconds=at,
             sla_jobs=dict.fromkeys(classes, 0),

@@ -1,4 +1,4 @@
-"""All that a cycle is reported to: metrics, log, systemd, health, and a table when asked for."""
+"""All that a cycle is reported to: metrics, log, systemd and health."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -15,8 +15,7 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport, Skip
 from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
 from rltuned.daemon.systemd import Notifier
-from rltuned.daemon.web.server import Answers
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Clock, Outcome, Result
 from rltuned.domain.snapshot import Unreadable
@@ -99,21 +98,26 @@ class Logged:
         return found
 
 
-def log_cycle(
-    log: Log, report: CycleReport, logged: Logged | None = None, *, proposals: bool = True
-) -> None:
-    """One line per cycle, and one per proposed change that is not written (if `proposals`).
-
-    logged: what was logged before and is not logged again; None = nothing was. proposals: False =
-    they are shown elsewhere.
+def log_cycle(log: Log, report: CycleReport, logged: Logged | None = None) -> None:
+    """One line per cycle, and one per proposed change that is not written. logged: what was logged
+    before and is not logged again; None = nothing was.
     """
     logged = logged or Logged()
-    if report.skip is not None:
-        line = log.error if report.skip is Skip.UNEXPECTED else log.warning
-        line("cycle_skipped", **_skipped(report))
+    if (failure := report.failure) is not None:
+        line = log.error if failure.skip is Skip.UNEXPECTED else log.warning
+        next_try_s = None if failure.backoff_s is None else round(failure.backoff_s, 3)
+        line(
+            "cycle_skipped",
+            cycle=report.cycle,
+            reason=failure.skip.value,
+            detail=failure.detail,
+            **_seconds(report),
+            **_load(report),
+            **_given({"next_try_s": next_try_s}),
+        )
         return
-    if proposals and report.mode is not HealthState.LIVE:
-        for entry in logged.proposals(report.changes()):
+    if report.mode is not HealthState.LIVE:
+        for entry in logged.proposals([e for e in report.entries if e.changes]):
             log.info("proposal", cycle=report.cycle, **proposal(entry))
     for note in report.decision.notes if report.decision else ():
         log.info("note", cycle=report.cycle, note=note)
@@ -161,8 +165,8 @@ def log_verdict(log: Log, report: CycleReport) -> None:
         if (means := pair.wait.means) is not None:
             on_s, off_s = (round(mean) for mean in means)
             log.info("pair_decided", partition=pair.partition, on_wait_s=on_s, off_wait_s=off_s)
-    if (moved := report.moved) is not None:
-        log.warning("generation_moved", cycle=report.cycle, **moved)
+    if verdict.moved is not None:
+        log.warning("generation_moved", cycle=report.cycle, **verdict.moved)
     for partition in verdict.opened:
         breaker = verdict.breakers[partition]
         log.error(
@@ -193,12 +197,12 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
     snapshot, decision = report.snapshot, report.decision
     fields: dict[str, Any] = {
         "cycle": report.cycle,
-        "summary": report.sentence(),
+        "summary": report.summary(),
         "mode": report.mode.value,
         "policy": decision.policy if decision else "",
         "pending": len(snapshot.pending) if snapshot else 0,
         "running": len(snapshot.running) if snapshot else 0,
-        "chosen": len(decision.entries) if decision else 0,
+        "chosen": len(report.entries),
         "left_alone": sum(report.refused().values()),
         "proposed": sum(report.proposed().values()),
     }
@@ -232,18 +236,6 @@ def _load(report: CycleReport) -> dict[str, Any]:
     return _given(fields)
 
 
-def _skipped(report: CycleReport) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "cycle": report.cycle,
-        "reason": report.skip.value if report.skip else "",
-        "detail": report.detail,
-    }
-    fields = fields | _seconds(report) | _load(report)
-    if report.backoff_s is not None:
-        fields["next_try_s"] = round(report.backoff_s, 3)
-    return fields
-
-
 def _seconds(report: CycleReport) -> dict[str, Any]:
     return {f"{stage.value}_s": round(s, 3) for stage, s in report.stages.items()}
 
@@ -258,9 +250,9 @@ _MINUTES_S: Final = 600.0
 
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
-    is. show: called with every report at last. journal: keeps the state.
-    board: what the status page shows. answers: what users are answered. forecaster: of
-    starts. failed_nights: of `rltuned tune`, in a row; None = not known.
+    is. journal: keeps the state.
+    board: what the page shows and users are answered. forecaster: of starts. failed_nights: of
+    `rltuned tune`, in a row; None = not known.
     """
 
     def __init__(
@@ -270,25 +262,21 @@ class Publisher:
         notifier: Notifier,
         clock: Clock,
         *,
-        show: Callable[[CycleReport], None] | None = None,
         journal: Journal | None = None,
         board: Board | None = None,
         failed_nights: Callable[[], int | None] = lambda: None,
-        answers: Answers | None = None,
         forecaster: Forecaster | None = None,
     ) -> None:
         self._metrics = metrics
         self._log = log
         self._notifier = notifier
         self._clock = clock
-        self._show = show
         self._journal = journal
         self._board = board
         self._failed_nights = failed_nights
-        self._answers = answers
         self._forecaster = forecaster
         self._unreadable: frozenset[Unreadable] = frozenset()
-        self._interval_s = 0.0
+        self._interval_s = self._step_s = 0.0
         self._result_at_s: float | None = None
         self._due_at_s = 0.0
         self._reload_failed = False
@@ -304,25 +292,22 @@ class Publisher:
         if (failed := self._failed_nights()) is not None:
             self._metrics.tuned(failed)
         if report.snapshot is not None:
-            odd = frozenset((*report.snapshot.unreadable, *report.left_alone))
+            odd = frozenset(report.snapshot.unreadable)
             log_unreadable(self._log, odd - self._unreadable)
             self._unreadable = odd
-        log_cycle(self._log, report, self._logged, proposals=self._show is None)
+        log_cycle(self._log, report, self._logged)
         self._verdict = report.verdict or self._verdict
-        self._of_cycle = report.conditions(self._verdict)
-        self._interval_s = report.next_in_s
-        self._due_at_s = self._clock.monotonic() + report.next_in_s
+        self._of_cycle = list(report.conditions(self._verdict))
+        self._step_s = self._interval_s * report.stretch
+        self._due_at_s = self._clock.monotonic() + self._step_s
         if report.ok:
             self._result_at_s = self._clock.monotonic()
-        for shown in (self._board, self._answers):
-            if shown is not None:
-                shown.cycle(report)
+        if self._board is not None:
+            self._board.cycle(report)
         health = self.health()
         log_state(self._log, health, self._logged)
         self._keep(report, health)
         self._notifier.alive(f"{health}; {report.summary()}")
-        if self._show is not None:
-            self._show(report)
 
     def _recall(self) -> KeptState | None:
         """What was known before the start, the breakers and the comparison of then in force."""
@@ -364,7 +349,7 @@ class Publisher:
 
     def loaded(self, rig: Rig) -> None:
         self._reload_failed = False
-        self._interval_s = rig.interval_s
+        self._interval_s = self._step_s = rig.interval_s
         self._metrics.loaded(
             rig.policy.name,
             trust=rig.policy.trust,
@@ -374,13 +359,12 @@ class Publisher:
             in_place_of=rig.in_place_of.partition(": ")[0],
             ranges=rig.ranges,
             stage=rig.ladder.rung,
+            interval_s=rig.interval_s,
             generation=rig.generation,
             classes=[one.name for one in rig.knobs.sla],
         )
         if self._board is not None:
             self._board.loaded(rig)
-        if self._answers is not None:
-            self._answers.loaded(rig)
         if rig.in_place_of:
             self._log.warning("rule_stands_in", in_place_of=rig.in_place_of)
         self._log.info(
@@ -421,7 +405,7 @@ class Publisher:
             found.append(Condition(HealthState.STARTING, before))
         else:
             age_s = self._clock.monotonic() - self._result_at_s
-            if age_s > FRESH_CYCLES * self._interval_s:
+            if age_s > FRESH_CYCLES * self._step_s:
                 found = [c for c in found if c.state not in _WRITING]
                 age = f"{age_s:.0f} s" if age_s < _MINUTES_S else span(age_s)
                 found.append(Condition(HealthState.STALE, f"{age} old{self._late()}"))

@@ -1,28 +1,27 @@
-"""What another request would change for a waiting job: asked by users, played by an idle process.
+"""What another request would change for a waiting job: asked by users, played by the forecast's
+idle process.
 
-The process reads the last cycle from the journal, decides and plays it again, so that an answer
-costs the daemon next to nothing. Only one is played at a time, and each user waits between two.
+It reads the last cycle from the journal, decides and plays it again, so that an answer costs the
+daemon next to nothing. Only one is played at a time, and each user waits between two.
 """
 
 import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 from rltuned.core.decide import Decision, decide
-from rltuned.core.forecast import Arrivals
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.placement import ceil_div
 from rltuned.core.starts import Expected, Scales, ToPlay, corrected, expectation, expected_of
 from rltuned.daemon.child import ChildError, IdleChild
-from rltuned.daemon.documents import find_job
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.wiring import find_policy, run_times_of
-from rltuned.domain.cluster import Partition, Resources
+from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob, Request
-from rltuned.domain.snapshot import Context, RunTimes, Snapshot
+from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.domain.units import JobId
 from rltuned.journal.cycles import last_seen
 from rltuned.journal.store import FILE_NAME, read_salt, reading
@@ -30,14 +29,28 @@ from rltuned.settings import Loaded, Settings
 from rltuned.slurm.values import SHOWN, asked_limit_s
 from rltuned.text import span
 
-# What a waiting job would ask for with another time limit or number of GPUs.
+APART_S: Final = 10.0
+"""Between the end of one and the next of the same user."""
+WALL_S: Final = 30.0
+PATIENCE_S: Final = 20.0
+"""For the forecast's process, whose turn it may be."""
+CPU_S: Final = 10.0
+"""After so much processor time it has as many plays as it has."""
+MOST_GPUS: Final = 1_000_000
+BUSY: Final = "another one is being played; ask again in some seconds"
+TOO_SOON: Final = f"each user may ask every {APART_S:.0f} s; ask again then"
+UNKNOWN: Final = "only users of the daemon's machine may ask"
+NOT_YET: Final = "no forecast has been made since the daemon's start; ask again in a minute"
+GONE: Final = "it waited no more at the last cycle"
+
+Document = dict[str, Any]
+LastForecast = tuple[bytes, Scales, bool]
+"""What the last forecast was played from as the child read it, the record's scales, and whether it
+was played in Slurm's own order.
+"""
 
 
-_HOUR_S: Final = 3_600.0
-
-
-@dataclass(frozen=True, slots=True)
-class OtherRequest:
+class OtherRequest(NamedTuple):
     """limit_s: inf = UNLIMITED. None = as it is."""
 
     limit_s: float | None = None
@@ -56,69 +69,6 @@ class OtherRequest:
         )
         total = Resources(gpus, max(1, cpus), mem_mib)
         return replace(request, total=total, nodes=None, nodes_most=None, expected=None)
-
-
-def barred(seen: Snapshot, job: PendingJob, other: OtherRequest) -> str:
-    """Why Slurm would not start the job with that, by its partitions; empty = it would."""
-    found = []
-    for name in job.partitions:
-        one = next((p for p in seen.partitions if p.name == name), None)
-        if one is None or one.max_time_s is None or _takes(one, other.of(job.request)):
-            return ""
-        found.append(f"partition {name} takes at most {_minutes(one.max_time_s)}")
-    return f"Slurm would not start it: {', '.join(found)}"
-
-
-def _minutes(limit_s: float) -> str:
-    return f"{limit_s / 60:.0f} min" if limit_s < _HOUR_S else span(limit_s)
-
-
-def _takes(partition: Partition, request: Request) -> bool:
-    limit_s = request.time_limit_s
-    return limit_s is None or partition.max_time_s is None or limit_s <= partition.max_time_s
-
-
-def with_other(
-    seen: Snapshot,
-    context: Context,
-    job: PendingJob,
-    other: OtherRequest,
-    look: Callable[[Snapshot], Context],
-) -> tuple[Snapshot, Context]:
-    """Those in which the job asks for that, in those of its partitions that take such a limit.
-    look: predicts run times.
-    """
-    request = other.of(job.request)
-    short = {p.name for p in seen.partitions if not _takes(p, request)}
-    where = tuple(name for name in job.partitions if name not in short) or job.partitions
-    changed = replace(job, request=request, partitions=where)
-    pending = (changed if one.job_id == job.job_id else one for one in seen.pending)
-    seen = replace(seen, pending=tuple(pending))
-    run_time = look(seen).run_times.get(job.job_id)
-    if run_time is None:
-        return seen, context
-    return seen, replace(context, run_times={**context.run_times, job.job_id: run_time})
-
-
-APART_S: Final = 10.0
-"""Between the end of one and the next of the same user."""
-WALL_S: Final = 30.0
-PATIENCE_S: Final = 20.0
-"""For the forecast's process, whose turn it may be."""
-MOST_GPUS: Final = 1_000_000
-BUSY: Final = "another one is being played; ask again in some seconds"
-TOO_SOON: Final = f"each user may ask every {APART_S:.0f} s; ask again then"
-UNKNOWN: Final = "only users of the daemon's machine may ask"
-NOT_YET: Final = "no forecast has been made since the daemon's start; ask again in a minute"
-GONE: Final = "it waited no more at the last cycle"
-CPU_S: Final = 10.0
-"""After so much processor time it has as many plays as it has."""
-
-Document = dict[str, Any]
-LastForecast = tuple[bytes, Scales, bool]
-"""What the last forecast was played from as the child read it, the record's scales, and whether it
-was played in Slurm's own order.
-"""
 
 
 def other_of(limit: str | None, gpus: str | None) -> OtherRequest | None:
@@ -154,9 +104,8 @@ class WhatIf:
             return _unknown(BUSY)
         try:
             now = self._clock()
-            recent = {u: at for u, at in self._ended_at.items() if now - at < APART_S}
-            self._ended_at = recent
-            if user in recent and not is_admin:
+            self._ended_at = {u: at for u, at in self._ended_at.items() if now - at < APART_S}
+            if user in self._ended_at and not is_admin:
                 return _unknown(TOO_SOON)
             found = self._played(job, other)
             self._ended_at[user] = self._clock()
@@ -169,23 +118,19 @@ class WhatIf:
         if last is None:
             return _unknown(NOT_YET)
         todo, scales, as_is = last
+        # JSON knows no infinity
+        limit_s = None if other.limit_s is None else str(other.limit_s)
         asked = {
-            "settings": self._settings().model_dump(mode="json"),
-            "job": job,
-            # JSON knows no infinity
-            "limit_s": None if other.limit_s is None else str(other.limit_s),
-            "gpus": other.gpus,
-            "scales": scales,
-            "as_is": as_is,
-        }
+            "settings": self._settings().model_dump(mode="json"), "job": job, "limit_s": limit_s,
+            "gpus": other.gpus, "scales": scales, "as_is": as_is,
+        }  # fmt: skip
         try:
             answer = self._child.run(asked, todo, WALL_S, patience_s=PATIENCE_S)
-            found: Document = json.loads(answer)
+            return dict(json.loads(answer))
         except TimeoutError:
             return _unknown(BUSY)
         except (ChildError, ValueError) as error:
             return _unknown(f"it could not be played: {error}")
-        return found
 
 
 def _unknown(why: str) -> Document:
@@ -201,7 +146,7 @@ def answered(asked: Document, ground: ToPlay) -> Document:
     if found is None or found[0].cluster != ground.snapshot.cluster:
         return _unknown(GONE)
     (snapshot, context), knobs = found, settings.knobs()
-    job = find_job(snapshot, str(asked["job"]))
+    job = next((one for one in snapshot.pending if one.job_id == asked["job"]), None)
     if job is None:
         return _unknown(GONE)
 
@@ -216,8 +161,7 @@ def answered(asked: Document, ground: ToPlay) -> Document:
         OtherRequest(limit_s, asked["gpus"]),
         look=run_times_of(loaded, read_salt(folder), make_log("console", "error")).look,
         order=None if asked["as_is"] else order,
-        running=ground.running,
-        arrivals=ground.arrivals,
+        last=ground,
         scales=Scales(*asked["scales"]),
         late=lambda: time.process_time() > CPU_S,
     )
@@ -231,33 +175,45 @@ def what_if(
     *,
     look: Callable[[Snapshot], Context],
     order: Callable[[Snapshot, Context], Decision] | None,
-    running: RunTimes,
-    arrivals: Arrivals,
+    last: ToPlay,
     scales: Scales,
-    late: Callable[[], bool],
+    late: Callable[[], bool] = lambda: False,
 ) -> Document:
-    """When the job would start, and where it would stand, with another request. look: predicts run
-    times. order: decides; None = Slurm's own order counts. late: as play_forward.
+    """When the job would start, and where it would stand, with another request, in those of its
+    partitions that take its limit. look: predicts run times. order: decides; None = Slurm's own
+    order counts. last: what the last forecast was played from. late: as play_forward.
     """
-    if why := barred(seen, job, other):
-        none = Expected(float(seen.taken_at), {}, cannot={job.job_id: why})
-        return _changed(other, expectation(none, job.job_id, none.at))
-    changed = with_other(seen, context, job, other, look)
-    line = present_line(*changed) if order is None else proposed_line(order(*changed))
-    found = expected_of(line, running, arrivals, late=late)
-    mine = found.starts.get(job.job_id)
-    if mine is not None:
-        found = replace(found, starts={**found.starts, job.job_id: corrected(mine, scales)})
-    return _changed(other, expectation(found, job.job_id, found.at))
+    request, most = other.of(job.request), {p.name: p.max_time_s for p in seen.partitions}
+    limit_s = request.time_limit_s
 
+    def takes(name: str) -> bool:
+        most_s = most.get(name)
+        return limit_s is None or most_s is None or limit_s <= most_s
 
-def _changed(other: OtherRequest, expected: Document) -> Document:
+    where = tuple(filter(takes, job.partitions))
+    if where:
+        changed = replace(job, request=request, partitions=where)
+        pending = (changed if one.job_id == job.job_id else one for one in seen.pending)
+        seen = replace(seen, pending=tuple(pending))
+        if (run_time := look(seen).run_times.get(job.job_id)) is not None:
+            run_times = {**context.run_times, job.job_id: run_time}
+            context = replace(context, run_times=run_times)
+        line = present_line(seen, context) if order is None else proposed_line(order(seen, context))
+        found = expected_of(line, last.running, last.arrivals, late=late)
+        if (mine := found.starts.get(job.job_id)) is not None:
+            found = replace(found, starts={**found.starts, job.job_id: corrected(mine, scales)})
+    else:
+        bars = [
+            f"partition {name} takes at most {span(most[name] or 0)}" for name in job.partitions
+        ]
+        why = f"Slurm would not start it: {', '.join(bars)}"
+        found = Expected(float(seen.taken_at), {}, cannot={job.job_id: why})
     unlimited = other.limit_s == float("inf")
     return {
         "what_if": {
             "limit_s": None if unlimited else other.limit_s,
             "unlimited": unlimited,
             "gpus": other.gpus,
-            **expected,
+            **expectation(found, job.job_id, found.at),
         }
     }

@@ -1,14 +1,15 @@
-"""HTML pages from templates: the status page, the backtest's report, the evaluation's report.
+"""Pages from templates: the status page, the backtest's report, the evaluation's report; and what
+is said of a job, as text.
 
-Every value is escaped, for names come from Slurm; only what is marked as markup, such as a plot, is
-not. A page needs no script and no other server.
+In HTML every value is escaped, for names come from Slurm; only what is marked as markup, such as a
+plot, is not. A page needs no script and no other server.
 """
 
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from rltuned.text import span, when
+from rltuned.text import at_clock, between, counted, escaped, ordinal, span, trusted, when
 
 if TYPE_CHECKING:  # a daemon whose page is not asked for does without it
     from jinja2 import Environment
@@ -16,16 +17,22 @@ if TYPE_CHECKING:  # a daemon whose page is not asked for does without it
 
 @cache
 def _pages() -> "Environment":
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+    from jinja2 import (  # noqa: PLC0415
+        Environment,
+        PackageLoader,
+        StrictUndefined,
+        select_autoescape,
+    )
 
     pages = Environment(
         loader=PackageLoader("rltuned.report"),
-        autoescape=True,
+        autoescape=select_autoescape(),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters.update(fmt=format, span=span, when=when)
+    words = (at_clock, between, counted, escaped, ordinal, span, trusted, when)
+    pages.filters.update(fmt=format, **{word.__name__: word for word in words})
     return pages
 
 

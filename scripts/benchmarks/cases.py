@@ -233,7 +233,7 @@ def cycles(pending: int, nodes: int, rounds: int) -> tuple[float, float, float, 
                 loop.run(cycles=1)
                 spent = time.perf_counter() - wall, time.process_time() - cpu
                 if not ear.last.ok or ear.last.journal_error:
-                    raise BackendError(f"{ear.last.summary()} {ear.last.detail}")
+                    raise BackendError(f"{ear.last.summary()} {ear.last.failure}")
                 rows.append((*spent, float(ear.last.results().get(Result.APPLIED, 0))))
                 clock.cycle += 1
                 grow_older(folder, pending=pending, running=running, age=7 * clock.cycle)

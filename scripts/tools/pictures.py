@@ -31,7 +31,7 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.systemd import Notifier, SignalFlags
 from rltuned.daemon.web import pages
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
 from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.journal.journal import Journal
 from rltuned.lab.replay.trace_file import scale
@@ -131,7 +131,7 @@ def played(folder: Path) -> tuple[str, str]:
             )  # fmt: skip
             loop.run(round(HOURS * 3_600.0 / rig.interval_s))
             seen = ear.document()
-            text = pages.answer("/", seen, board, {})[1]
+            text = pages.page(seen, board, {})
     css = f"<style>{style('page.css')}{style('status.css')}</style>"
     text = text.replace("<link rel=stylesheet href=status.css>", css)
     text = text.replace("<script src=status.js defer></script>", "")

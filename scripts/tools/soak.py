@@ -74,7 +74,7 @@ def on_sim(cycles: int) -> tuple[dict[str, Any], list[str]]:
     """The built-in cluster: an hour of it in a second, everything written."""
     with tempfile.TemporaryDirectory() as folder:
         args = (
-            "--backend", "sim", "--stage", "full", "--no-show", "--port", "0", "--speed", "6000",
+            "--backend", "sim", "--stage", "full", "--port", "0", "--speed", "6000",
             "--interval", "60", "--cycles", str(cycles), "--policy", "f1",
         )  # fmt: skip
         started, samples = time.monotonic(), list[Sample]()

@@ -10,7 +10,7 @@ from tests.configs import settings_file
 from tests.e2e.process import Daemon
 from tests.programs import rltuned
 
-SIM = ("--backend", "sim", "--no-show")
+SIM = ("--backend", "sim")
 
 
 @pytest.fixture

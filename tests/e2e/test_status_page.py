@@ -16,7 +16,7 @@ from tests.e2e.process import Daemon
 def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     folder = tmp_path_factory.mktemp("page")
     config = settings_file(folder, '[policy]\nname = "sjf"\n[http]\njobs = true\n')
-    args = ("--backend", "sim", "--no-show", "--dry-run", "--speed", "60", "--port", "0")
+    args = ("--backend", "sim", "--dry-run", "--speed", "60", "--port", "0")
     with Daemon(folder, *args, "--config", str(config)) as running:
         running.wait_for_log("proposed=", times=2)
         yield running

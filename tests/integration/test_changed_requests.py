@@ -21,7 +21,6 @@ from rltuned.core import memory
 from rltuned.core.decide import Decision, decide
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.documents import explanation
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.systemd import SignalFlags
@@ -204,10 +203,7 @@ class Watched:
 
     def explained(self) -> dict[str, Any]:
         seen = look(settings_of(self.config), BackendChoice.SLURM, 0)
-        found = explanation(
-            str(self.job), seen.decision.snapshot, seen.decision.context, seen.decision
-        )
-        return sure(found)
+        return sure(seen.look.explain(str(self.job)))
 
     def as_new(self, twin: int) -> tuple[Decision, Decision]:
         """What is decided of the job, and of one submitted so now, where none was known before."""

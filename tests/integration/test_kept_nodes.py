@@ -15,7 +15,7 @@ from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import THROTTLED, proposed_line
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
-from rltuned.core.starts import Scales, Start, expected_of
+from rltuned.core.starts import Scales, Start, ToPlay, expected_of
 from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.domain.snapshot import NO_CONTEXT
 from rltuned.domain.units import JobId
@@ -190,13 +190,11 @@ def test_a_limit_beyond_that_of_the_partition_would_not_start(lab: SlurmLab) -> 
     (waits,) = found.snapshot.pending
     told = what_if(
         found.snapshot, NO_CONTEXT, waits, OtherRequest(limit_s=3_600.0),
-        look=lambda _: NO_CONTEXT, order=None, running={}, arrivals=NO_ARRIVALS, scales=Scales(),
-        late=lambda: False,
+        look=lambda _: NO_CONTEXT, order=None,
+        last=ToPlay(found.snapshot, (), {}, NO_ARRIVALS), scales=Scales(),
     )["what_if"]  # fmt: skip
     assert told["expected_start"] is None
-    assert told["expected_why"] == (
-        "Slurm would not start it: partition short takes at most 10 min"
-    )
+    assert told["expected_why"] == ("Slurm would not start it: partition short takes at most 10m")
     over = lab.sbatch(*ONE, "-t60", "-pshort")
     lab.wait_for(lambda: reason(lab, over) == "PartitionTimeLimit", "as Slurm does not")
 

@@ -76,7 +76,7 @@ class Site:
         self.loop.cycle()
         self.clock.advance(pause_s)
         decision = self.received.reports[-1].decision
-        assert decision is not None, self.received.reports[-1].detail
+        assert decision is not None, self.received.reports[-1].failure
         return decision
 
 

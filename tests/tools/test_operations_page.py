@@ -8,14 +8,12 @@ from rltuned.cli.explain import explained
 from rltuned.cli.flags import BackendChoice, settings_of
 from rltuned.cli.plan import look
 from rltuned.core.decide import Knobs, decide
-from rltuned.core.features import COLUMNS
-from rltuned.daemon.documents import explanation, plan_document
 from rltuned.daemon.report import Skip
 from rltuned.daemon.restore import Fate
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import Ownership
 from rltuned.journal.cycles import JobChange
-from tests.builders import job, node, running, snapshot, sure
+from tests.builders import job, looked_at, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,11 +54,11 @@ def test_every_key_of_plan_and_explain_is_documented() -> None:
     owned = Ownership("priority", 5)
     seen = snapshot(job(1, owned=owned, priority=5), job(2), runs=[running(9)], nodes=[node("p1")])
     decision = decide(seen, ConstantOrder(), Knobs())
-    plan = plan_document(decision, None)
-    reply, runs = (explanation(n, seen, decision.context, decision) for n in ("1", "9"))
+    shown = looked_at(decision)
+    plan, reply, runs = shown.plan(), shown.explain("1"), shown.explain("9")
     built_in = look(settings_of(None, ("policy.name", "sjf", "")), BackendChoice.SIM, 0)
     closely = sure(explained(built_in, str(built_in.decision.entries[0].job.job_id)))
-    keys = keys_of(plan) | (keys_of(sure(reply) | closely) - set(COLUMNS)) | keys_of(sure(runs))
+    keys = keys_of(plan) | keys_of(sure(reply) | closely) | keys_of(sure(runs))
     keys |= {*JobChange._fields, "changes"}
     section = PAGE.split("## JSON for programs")[1].split("\n## ")[0]
     assert keys <= set(re.findall(r"`([a-z_]+)`", section))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from rltuned.cli.history import what
 from rltuned.core.decide import undo_plan
 from rltuned.daemon.lease import Handover, pack, unpack
 from rltuned.daemon.restore import Fate, restore
+from rltuned.daemon.words import what
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import (
     FIELDS,

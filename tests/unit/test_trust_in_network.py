@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.features import encode
-from rltuned.daemon.documents import plan_document
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.wiring import build_rig, find_policy, in_force
 from rltuned.errors import SettingsError
@@ -20,7 +19,7 @@ from rltuned.policies.actor import correction, load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.generations import Generations, TunedOrder
 from rltuned.settings.source import Flag, from_flags, load
-from tests.builders import NOW, job, snapshot
+from tests.builders import NOW, job, looked_at, snapshot
 from tests.bundles import small_network
 from tests.configs import settings_file
 from tests.examples import examples
@@ -38,7 +37,7 @@ WORLD = snapshot(
 
 def shown(decision: Decision) -> dict[str, Any]:
     """Everything that `plan --json` shows but the policy."""
-    document = plan_document(decision, None)
+    document = looked_at(decision).plan()
     assert {document.pop("policy"), document.pop("trust")}
     return json.loads(json.dumps(document))  # type: ignore[no-any-return]
 

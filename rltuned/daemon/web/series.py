@@ -1,15 +1,13 @@
 """The last day, week and month in buckets: GPUs, what waits, and how long jobs waited."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from rltuned.report.charts import Point
 
 DAY_S: Final = 86_400.0
-
-
 RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "24h": (DAY_S, 600.0),
     "7d": (7 * DAY_S, 3_600.0),
@@ -23,7 +21,7 @@ FEWEST: Final = 6
 """Steps of the shortest range that is shown."""
 PARTS: Final = 24
 """Quantiles of fewer jobs than start in such a part of the range would only be noise."""
-_MEANS: Final = ("used", "free", "down", "wanted", "waiting")
+_SUMMED: Final = ("used", "free", "down", "wanted", "off", "started")
 
 
 @dataclass(slots=True)
@@ -32,21 +30,24 @@ class Bucket:
 
     at: float
     looks: int = 0
-    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_MEANS, 0.0))
-    off: float = 0.0
-    started: int = 0
+    sums: Counter[str] = field(default_factory=Counter)
     waits_s: list[float] = field(default_factory=list)
 
-    def add(self, sums: Mapping[str, Any]) -> None:
-        self.looks += 1
-        for name in _MEANS:
-            self.sums[name] += float(sums[name])
-        self.off += float(sums["off"])
-        self.started += int(sums["started"])
-        self.waits_s += sums["waits_s"][: MOST - len(self.waits_s)]
 
-    def mean(self, name: str) -> float:
-        return self.sums[name] / self.looks
+class RangeView(NamedTuple):
+    """One range as it stands, with gaps where nothing was seen. used, wanted: GPUs; wanted: with
+    those in use. median_s, late_s: of the waits of jobs that started, 50 and 90%. off: spans in
+    which more than half of the partitions were in off blocks.
+    """
+
+    begin: float
+    end: float
+    started: int
+    used: list[Point]
+    wanted: list[Point]
+    median_s: list[Point]
+    late_s: list[Point]
+    off: list[tuple[float, float]]
 
 
 class Series:
@@ -60,77 +61,52 @@ class Series:
 
     def add(self, at: float, sums: Mapping[str, Any]) -> None:
         """Take in one look; one that is older than the last of its range is left out."""
-        if not sums:
-            return
-        for name, buckets in self._kept.items():
-            _, step_s = RANGES[name]
-            begin = at - at % step_s
+        for name, buckets in self._kept.items() if sums else ():
+            begin = at - at % RANGES[name][1]
             if not buckets or buckets[-1].at < begin:
                 buckets.append(Bucket(begin))
-            if buckets[-1].at == begin:
-                buckets[-1].add(sums)
+            last = buckets[-1]
+            if last.at == begin:
+                last.looks += 1
+                last.sums.update({name: sums[name] for name in _SUMMED})
+                last.waits_s += sums["waits_s"][: MOST - len(last.waits_s)]
 
-    def shown(self, name: str, now: float) -> "RangeView":
+    def shown(self, name: str, now: float) -> RangeView:
         """A range up to now; it begins with what was seen first, a few steps ago at least."""
         span_s, step_s = RANGES[name]
         begin = now - span_s
         buckets = [b for b in self._kept[name] if b.at >= begin]
         if buckets:
             begin = max(begin, min(buckets[0].at, now - FEWEST * step_s))
-        return RangeView(begin, now, step_s, buckets)
+        part_s = max(step_s, (now - begin) / PARTS)
+        waits: dict[float, list[float]] = {}
+        off: list[tuple[float, float]] = []
+        for one in buckets:
+            middle = begin + ((one.at - begin) // part_s + 0.5) * part_s
+            waits.setdefault(middle, []).extend(one.waits_s)
+            if one.sums["off"] > one.looks / 2:
+                joins = off and one.at - off[-1][1] < 1.0  # one shape, without seams
+                off.append((off.pop()[0] if joins else one.at, one.at + step_s))
+        at = [min(one.at + step_s / 2, now) for one in buckets]
+        used = [one.sums["used"] / one.looks for one in buckets]
+        asked = [one.sums["wanted"] / one.looks for one in buckets]
+        both = [a + b for a, b in zip(used, asked, strict=True)]
+        median, late = (
+            [(when, sorted(row)[int(share * len(row))]) for when, row in waits.items() if row]
+            for share in (0.5, 0.9)
+        )
+        return RangeView(
+            begin, now, sum(one.sums["started"] for one in buckets),
+            _with_gaps(zip(at, used, strict=True), step_s),
+            _with_gaps(zip(at, both, strict=True), step_s),
+            _with_gaps(median, part_s), _with_gaps(late, part_s), off,
+        )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class RangeView:
-    """One range as it stands."""
-
-    begin: float
-    end: float
-    step_s: float
-    buckets: list[Bucket]
-
-    @property
-    def started(self) -> int:
-        return sum(bucket.started for bucket in self.buckets)
-
-    def means(self, *names: str) -> list[Point]:
-        """Their sum over time, with a gap where nothing was seen."""
-        return self._with_gaps((b.at, sum(b.mean(n) for n in names)) for b in self.buckets)
-
-    def waits_s(self, share: float) -> list[Point]:
-        """A quantile of the waits of the jobs that started then, in PARTS parts of the range."""
-        part_s = max(self.step_s, (self.end - self.begin) / PARTS)
-        found: dict[int, list[float]] = {}
-        for bucket in self.buckets:
-            if bucket.waits_s:
-                found.setdefault(int((bucket.at - self.begin) // part_s), []).extend(bucket.waits_s)
-        points: list[Point] = []
-        for part, waits_s in found.items():
-            at = self.begin + (part + 0.5) * part_s
-            if points and at - points[-1][0] > 3 * part_s:
-                points.append((at - part_s, None))
-            points.append((at, _quantile(sorted(waits_s), share)))
-        return points
-
-    def off(self) -> list[tuple[float, float]]:
-        """Spans in which more than half of the partitions were in off blocks."""
-        found: list[tuple[float, float]] = []
-        for bucket in self.buckets:
-            if bucket.off > bucket.looks / 2:
-                begin, end = bucket.at, bucket.at + self.step_s
-                if found and begin - found[-1][1] < 1.0:  # one shape, without seams
-                    begin = found.pop()[0]
-                found.append((begin, end))
-        return found
-
-    def _with_gaps(self, points: Iterable[tuple[float, float]]) -> list[Point]:
-        found: list[Point] = []
-        for at, value in points:
-            if found and at - found[-1][0] > 3 * self.step_s:
-                found.append((at - self.step_s, None))
-            found.append((min(at + self.step_s / 2, self.end), value))
-        return found
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+def _with_gaps(points: Iterable[tuple[float, float]], step_s: float) -> list[Point]:
+    found: list[Point] = []
+    for at, value in points:
+        if found and at - found[-1][0] > 3 * step_s:
+            found.append((at - step_s, None))
+        found.append((at, value))
+    return found

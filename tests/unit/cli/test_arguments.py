@@ -30,7 +30,7 @@ VALUES = (
     "none", "sacct",
 )  # fmt: skip
 BASE: Mapping[str, tuple[str, ...]] = {
-    "run": ("--backend", "sim", "--once", "--no-show"),
+    "run": ("--backend", "sim", "--once"),
     "restore": ("--all",),
     "backtest": ("--site", "/no/site", "--train", "none"),
     "tune": ("--site", "/no/site", "--dry-run"),

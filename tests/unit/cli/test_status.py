@@ -13,28 +13,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from rltuned.cli import app, asking, plan
-from rltuned.cli.asking import ask_about, ask_daemon
-from rltuned.cli.flags import BackendChoice
-from rltuned.cli.plan import Look
+from rltuned.cli import app, asking
+from rltuned.cli.asking import answered, ask_daemon
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.ladder import Switchback
-from rltuned.core.starts import Expected, Hindsight, Start
 from rltuned.daemon.breaker import Effect
 from rltuned.daemon.canary import CanaryStatus
-from rltuned.daemon.forecasting import FRESH_S
-from rltuned.daemon.run_times import LimitUseLearner
 from rltuned.daemon.state import Health
-from rltuned.daemon.web.server import Answers, QuestionServer, reached
-from rltuned.daemon.what_if import OtherRequest
-from rltuned.domain.units import JobId
+from rltuned.daemon.web.board import Board
+from rltuned.daemon.web.server import Endpoint, reached
 from rltuned.errors import SettingsError
-from rltuned.settings import Loaded, Settings, load
+from rltuned.settings import Settings, load
 from rltuned.text import when
-from tests.builders import NOW, decided, job, running, snapshot, sure
+from tests.builders import NOW, decided, job, running, snapshot
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder
-from tests.loops import FRESH, asked
+from tests.loops import FRESH
+from tests.loops import asked as daemon_of
 from tests.unit.cli.journalled import FIRST, live
 
 
@@ -48,8 +43,8 @@ def health() -> Health:
 
 
 @pytest.fixture
-def server(tmp_path: Path, health: Health) -> Iterator[QuestionServer]:
-    with closing(asked(tmp_path, lambda: health)) as made:
+def server(tmp_path: Path, health: Health) -> Iterator[Endpoint]:
+    with closing(daemon_of(tmp_path, lambda: health)) as made:
         yield made
 
 
@@ -81,7 +76,7 @@ def test_the_daemon_is_down_and_the_journal_still_speaks(tmp_path: Path) -> None
     assert done.exit_code == 1
     assert "the daemon does not answer" in done.stdout
     assert "socket: No such file or directory" in done.stdout
-    assert "stage: observe by the settings" in done.stdout
+    assert "daemon: no answer; stage observe by the settings" in done.stdout
     assert "last cycle: 1, " in done.stdout
     document = json.loads(run("status", "--json", "--config", config).stdout)
     assert (document["ok"], document["daemon"]) == (False, None)
@@ -97,7 +92,7 @@ def test_blocks_and_effect_of_the_switchback_are_reported(tmp_path: Path) -> Non
     live(tmp_path)
     off = replace(Switchback().block("gpu", NOW), on=False)
     verdict = CanaryStatus(effect=Effect(3), blocks={"gpu": off, "long": replace(off, on=True)})
-    with closing(asked(tmp_path, verdict=verdict)):
+    with closing(daemon_of(tmp_path, verdict=verdict)):
         reply = run("status", "--config", settings(tmp_path)).stdout
     until = when(off.ends_at)
     assert f"switchback: gpu off (Slurm's own order is measured) until {until}\n" in reply
@@ -110,7 +105,7 @@ def test_check_knows_its_own_daemon_on_the_port(tmp_path: Path) -> None:
         port = taken.getsockname()[1]
         config = settings(tmp_path, port)
         alone = run("check", "--no-slurm", "--config", config).stdout
-        with closing(asked(tmp_path)):
+        with closing(daemon_of(tmp_path)):
             text = run("check", "--no-slurm", "--config", config).stdout
     assert "remedy: choose another http.port\n" in alone
     assert f"ok    http: rltuned runs; 127.0.0.1:{port} is taken\n" in text
@@ -127,7 +122,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         places = f'state_dir = "{state}"\npause_file = "{state}/PAUSE"\n'
         more = f'[daemon]\n{places}[slurm]\nbin_dir = "{tmp_path / "bin"}"\n'
         (tmp_path / f"{name}.toml").write_text(more)
-    with closing(asked(tmp_path / "state" / "alpha")):
+    with closing(daemon_of(tmp_path / "state" / "alpha")):
         (tmp_path / "gamma.toml").write_text("[order]\nown = -1.0\n")
         (tmp_path / "notes.txt").write_text("no settings")
         yield tmp_path
@@ -149,10 +144,10 @@ def test_status_of_all(folder: Path) -> None:
     assert "gamma.toml:2: order.own" in gamma["error"]
     assert not found["ok"]
     done = run("status", "--all", *config)
-    head, *rows = done.stdout.splitlines()
-    assert head.split()[:4] == ["instance", "cluster", "stage", "policy"]
-    assert [row.split()[0] for row in rows] == ["alpha", "beta", "gamma"]
-    assert rows[1].split()[1] == "test"
+    rows = [line.partition(": ") for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows] == ["alpha", "beta", "gamma"]
+    assert rows[0][2] == str(FRESH)
+    assert rows[1][2].startswith("the daemon does not answer: ")
     (folder / "gamma.toml").unlink()
     (folder / "beta.toml").unlink()
     assert document("status", "--all", "--json", *config, code=0)["ok"]
@@ -238,70 +233,23 @@ def test_an_old_answer_is_called_old(
     tmp_path: Path, asked: tuple[str, ...], age_s: float, is_old: bool
 ) -> None:
     """In review `plan` showed the queue of hours ago as that of now, while Slurm did not answer."""
-    answers = Answers(tmp_path / "journal.sqlite")
+    board = Board(lambda: NOW)
     at = time.time() - age_s
     seen = snapshot(job(1, submitted_at=at), runs=[running(9, started_at=at - 9)], taken_at=at)
-    answers.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    board.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
     settings_at(tmp_path)
-    status = {"rltuned": "0"}
-    server = QuestionServer(tmp_path / "socket", answers, lambda: status, state_dir=tmp_path)
-    with closing(server):
+    with closing(daemon_of(tmp_path, board=board)):
         done = run(*asked, "--config", str(tmp_path / "rltuned.toml"))
     assert done.exit_code == 0, done.output
     assert ("the daemon last saw the queue 2h00m ago" in done.stderr) == is_old
 
 
 def test_a_daemon_that_hangs_is_not_waited_for_as_for_one_that_plays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(asking, "PATIENCE_S", 0.1)
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(str(tmp_path / "socket"))
         hung.listen()
-        found = ask_about(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0)
-    assert found == (None, f"the daemon does not answer: {tmp_path}/socket: timed out")
-
-
-KEPT = Expected(NOW, {JobId(1): Start(JobId(1), 1, 5.0, 6.0, 7.0)})
-
-
-def looked(*, later_s: float = 0.0) -> Look:
-    seen = snapshot(job(1), job(2), taken_at=NOW + later_s)
-    decision = decide(seen, ConstantOrder(), Knobs())
-    nothing: Any = None
-    return Look(
-        decision, nothing, Loaded(Settings()), BackendChoice.SLURM, nothing, LimitUseLearner(),
-        as_is=True,
-    )  # fmt: skip
-
-
-@pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "read_file", lambda _: ("test", KEPT, Hindsight()))
-
-
-@pytest.mark.usefixtures("kept")
-def test_the_daemons_last_forecast_is_shown_while_it_is_fresh_and_knows_the_job() -> None:
-    assert looked().expected() is KEPT
-    assert looked().expected(JobId(1)) is KEPT
-    assert looked(later_s=FRESH_S).expected() is KEPT
-    played = looked(later_s=FRESH_S + 1).expected()
-    assert (played.at, played.line_jobs) == (NOW + FRESH_S + 1, 2)
-
-
-@pytest.mark.usefixtures("kept")
-def test_a_job_that_came_after_it_is_played_on_the_spot() -> None:
-    found = sure(looked().expected(JobId(2)).start_of(JobId(2)))
-    assert (found.place, found.median_s) == (2, 0.0)
-
-
-@pytest.mark.usefixtures("kept")
-def test_without_a_learner_the_file_is_not_this_users() -> None:
-    assert replace(looked(), learner=None).expected().line_jobs == 2
-
-
-@pytest.mark.usefixtures("kept")
-def test_another_request_is_played_on_the_spot_too() -> None:
-    waits = looked().decision.snapshot.pending[0]
-    found = looked().what_if(waits, OtherRequest(gpus=400))["what_if"]
-    assert (found["gpus"], found["expected_start"], found["line_place"]) == (400, None, 1)
+        assert answered(settings_at(tmp_path), "/job.json?job=1", "job", 3_600.0) is None
+    assert f"the daemon does not answer: {tmp_path}/socket: timed out" in capsys.readouterr().err

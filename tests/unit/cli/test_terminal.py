@@ -133,14 +133,9 @@ ROW = re.compile(r"^\d+ +gpu +user\d\d +\d+ -> \d+ +\d+ +\d+")
 """Job, partition, user, ranks, the number now and the new one."""
 
 
-@pytest.mark.parametrize(
-    "args",
-    [("plan", *SIM), ("run", *SIM, "--dry-run", "--once", "--show", "--interval", "60")],
-    ids=["plan", "demo and run --show"],
-)
-def test_plan_and_demo(screen: tuple[Lines, int], args: tuple[str, ...]) -> None:
+def test_plan(screen: tuple[Lines, int]) -> None:
     lines_of, width = screen
-    lines = [line for line in lines_of(width, *args) if " -> " in line]
+    lines = [line for line in lines_of(width, "plan", *SIM) if " -> " in line]
     assert len(lines) > 10
     assert all(ROW.match(line) and len(line) <= width for line in lines), lines
 
@@ -243,7 +238,7 @@ def test_the_built_in_cluster_takes_the_port(tmp_path: Path, table: str, port: i
     config = tmp_path / "rltuned.toml"
     free = 20_000 + os.getpid() % 20_000
     config.write_text(table.format(free))
-    done = run("run", "--backend", "sim", "--once", "--no-show", "--config", str(config))
+    done = run("run", "--backend", "sim", "--once", "--config", str(config))
     assert done.exit_code == 0, done.output
     assert (f"127.0.0.1:{free}/metrics" in done.stderr) == (port is not None)
 
@@ -312,7 +307,7 @@ def test_a_wrong_option_is_refused_before_an_extra_is_imported() -> None:
 
 def test_a_daemon_of_one_policy_imports_neither_solver_nor_templates(tmp_path: Path) -> None:
     config = settings_file(tmp_path, '[policy]\nname = "delay"\nplacement = "pack"\n')
-    flags = ("--backend", "sim", "--dry-run", "--once", "--no-show")
+    flags = ("--backend", "sim", "--dry-run", "--once")
     found = imported("run", "--config", str(config), *flags)
     assert not found & ({"pulp", "jinja2"} | EXTRAS)
 
@@ -340,7 +335,7 @@ ASKED = [
     ("rltuned evaluate --mod", ["--mode", "--model"]),
     ("rltuned plan --backend s", ["sim", "slurm"]),
     ("rltuned status --a", ["--all"]),
-    ("rltuned run --no", ["--no-show"]),
+    ("rltuned run --on", ["--once"]),
 ]
 """What is typed, and what may follow."""
 

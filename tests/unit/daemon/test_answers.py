@@ -10,16 +10,15 @@ from typing import Any
 
 import pytest
 
-from rltuned.cli.explain import in_words
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import present_line
-from rltuned.core.starts import Scales, expectation, expected_of, to_play
+from rltuned.core.starts import Scales, ToPlay, expectation, expected_of, to_play
 from rltuned.daemon import what_if as module
 from rltuned.daemon.child import ChildError, IdleChild, packed
 from rltuned.daemon.report import CycleReport
 from rltuned.daemon.state import HealthState
-from rltuned.daemon.web.server import NO_DECISION, NOT_SHOWN, Answers, Asker
+from rltuned.daemon.web.board import NO_DECISION, NOT_SHOWN, Asker, Board
 from rltuned.daemon.what_if import (
     APART_S,
     BUSY,
@@ -34,133 +33,127 @@ from rltuned.daemon.what_if import (
     answered,
     other_of,
 )
+from rltuned.daemon.words import in_words
 from rltuned.domain.cluster import Resources
 from rltuned.domain.plan import SITE_FACTOR, Plan
 from rltuned.domain.snapshot import NO_CONTEXT, Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
+from rltuned.journal.store import FILE_NAME
 from rltuned.settings import Settings
 from tests.builders import NOW, decided, job, node, request, running, snapshot
 from tests.fakes import ConstantOrder, FakeClock
 from tests.programs import executable
 from tests.unit.cli.journalled import live, world
 
-ROOT = Asker("root", is_admin=True, sees_all=True)
-ANN, NO_ONE, EVERYONE = Asker("ann"), Asker(), Asker(sees_all=True)
+ROOT, ANN, NO_ONE = Asker("root", is_admin=True), Asker("ann"), Asker()
+SEEN = snapshot(job(1, user="ann"), job(2, user="bob"), runs=[running(9, user="ann"), running(8)])
 
 
-@pytest.fixture
-def answers(tmp_path: Path) -> Answers:
-    made = Answers(tmp_path / "journal.sqlite")
-    seen = snapshot(
-        job(1, user="ann"), job(2, user="bob"), runs=[running(9, user="ann"), running(8)]
-    )
-    made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+def board_of(*looks: Snapshot, **more: Any) -> Board:
+    """After a decision of each look."""
+    made = Board(lambda: NOW, **more)
+    for seen in looks:
+        made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
     return made
 
 
-def test_a_job_is_shown_to_its_user_and_to_the_administrator(answers: Answers) -> None:
-    for asker in (ANN, ROOT, EVERYONE):
-        assert answers.explain("1", asker)["job"]["job_id"] == 1
+def test_a_job_is_shown_to_its_user_and_to_the_administrator(tmp_path: Path) -> None:
+    board = board_of(SEEN, journal=tmp_path / "journal.sqlite")
+    for asker in (ANN, ROOT):
+        assert board.explain("1", asker)["job"]["job_id"] == 1
     for name in ("9", "9;test"):
-        assert answers.explain(name, ANN)["job"]["state"] == "RUNNING"
-    assert "journal.sqlite" in answers.explain("1", ANN)["job"]["history_unknown"]
-    assert "no pending or running job 77" in answers.explain("77", ROOT)["why"]
+        assert board.explain(name, ANN)["job"]["state"] == "RUNNING"
+    assert "journal.sqlite" in board.explain("1", ANN)["job"]["history_unknown"]
+    assert "no pending or running job 77" in board.explain("77", ROOT)["why"]
+    for_all = board_of(SEEN, jobs=True)
+    assert [for_all.explain("1", one)["job"]["user"] for one in (NO_ONE, ROOT)] == ["", "ann"]
 
 
 @pytest.mark.parametrize("name", ["1", "2", "8", "8;test", "77", ""])
-def test_no_one_else_learns_even_whether_there_is_such_a_job(answers: Answers, name: str) -> None:
-    assert answers.explain(name, NO_ONE)["why"] == NOT_SHOWN
+def test_no_one_else_learns_even_whether_there_is_such_a_job(name: str) -> None:
+    board = board_of(SEEN)
+    assert board.explain(name, NO_ONE)["why"] == NOT_SHOWN
     if name != "1":
-        assert answers.explain(name, ANN)["why"] == NOT_SHOWN
+        assert board.explain(name, ANN)["why"] == NOT_SHOWN
 
 
-def test_a_plan_has_the_jobs_that_one_may_see(answers: Answers, tmp_path: Path) -> None:
-    def shown(asker: Asker, of: Answers = answers) -> list[tuple[int, str]]:
-        return [(one["job_id"], one["user"]) for one in of.plan(asker)["plan"]["jobs"]]
+def test_a_plan_has_the_jobs_that_one_may_see() -> None:
+    def shown(asker: Asker, **more: Any) -> list[tuple[int, str]]:
+        jobs = board_of(SEEN, **more).plan(asker)["plan"]["jobs"]
+        return [(one["job_id"], one["user"]) for one in jobs]
 
     assert shown(ROOT) == [(1, "ann"), (2, "bob")]
     assert shown(ANN) == [(1, "ann")]
-    assert shown(EVERYONE) == [(1, ""), (2, "")]
-    assert answers.plan(NO_ONE)["why"] == NOT_SHOWN
-    assert Answers(tmp_path / "none").plan(ROOT)["why"] == NO_DECISION
-    assert Answers(tmp_path / "none").explain("1", ROOT)["why"] == NO_DECISION
+    assert shown(NO_ONE, jobs=True) == [(1, ""), (2, "")]
+    assert shown(NO_ONE, jobs=True, users=True) == [(1, "ann"), (2, "bob")]
+    assert board_of(SEEN).plan(NO_ONE)["why"] == NOT_SHOWN
+    assert board_of().plan(ROOT)["why"] == board_of().explain("1", ROOT)["why"] == NO_DECISION
 
 
 class Played(WhatIf):
     """Plays nothing, and says who asked for what."""
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[int, OtherRequest, str, bool]] = []
+    def __init__(self, found: Callable[[JobId], Any] = lambda _job: {"line_place": 1}) -> None:
+        self.found, self.asked = found, list[tuple[int, OtherRequest, str, bool]]()
 
     def ask(self, job: JobId, other: OtherRequest, user: str, *, is_admin: bool) -> Document:
         self.asked.append((job, other, user, is_admin))
-        return {"what_if": {"line_place": 1}}
+        return {"what_if": self.found(job)}
 
 
-def test_another_request_is_played_for_those_who_see_the_job(tmp_path: Path) -> None:
+def test_another_request_is_played_for_those_who_see_the_job() -> None:
     played, other = Played(), OtherRequest(600.0)
-    made = Answers(tmp_path / "journal.sqlite", what_if=played)
-    seen = snapshot(job(1, user="ann"), job(2, user="bob"), runs=[running(9, user="ann")])
-    made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
+    board = board_of(SEEN, what_if=played)
     for name, asker in (("2", ANN), ("1", NO_ONE), ("77", ROOT), ("9", ANN)):
-        assert "what_if" not in made.explain(name, asker, other).get("job", {})
-    assert "what_if" not in made.explain("1", ANN)["job"]
+        assert "what_if" not in board.explain(name, asker, other).get("job", {})
+    assert "what_if" not in board.explain("1", ANN)["job"]
+    assert " is no" in board.asked({"job": "1", "limit": "soon"}, ANN)["why"]
     assert played.asked == []
-    assert made.explain("1", ANN, other)["job"]["what_if"] == {"line_place": 1}
-    assert made.explain("2", ROOT, other)["job"]["what_if"] == {"line_place": 1}
+    found = board.asked({"job": "1", "limit": "10", "gpus": ""}, ANN)["job"]
+    assert found["what_if"] == {"line_place": 1}
+    assert board.explain("2", ROOT, other)["job"]["what_if"] == {"line_place": 1}
     assert played.asked == [(1, other, "ann", False), (2, other, "root", True)]
 
 
-def test_a_job_after_the_last_forecast_is_played_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_job_after_the_last_forecast_is_played_when_it_is_asked_for() -> None:
     seen = snapshot(job(1, user="ann"), job(2, user="ann"), job(3, user="bob"))
-    line = present_line(snapshot(job(2, user="ann")))
+    before = expected_of(present_line(snapshot(job(2, user="ann"))), {}, draws=1)
 
-    class Plays(Played):
-        def ask(self, job: JobId, other: OtherRequest, user: str, *, is_admin: bool) -> Document:
-            super().ask(job, other, user, is_admin=is_admin)
-            now = expectation(expected_of(present_line(seen), {}, draws=1), job, NOW)
-            return {"what_if": None if job == 3 else {"limit_s": None, **now}}
+    def found(job: JobId) -> Any:
+        now = expectation(expected_of(present_line(seen), {}, draws=1), job, NOW)
+        return None if job == 3 else {"limit_s": None, **now}
 
-    plays = Plays()
-    made = Answers(
-        tmp_path / "journal.sqlite",
-        expected=lambda: expected_of(line, {}, draws=1),
-        now=lambda: NOW,
-        what_if=plays,
-    )
-    made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
-    assert made.explain("1", NO_ONE)["why"] == NOT_SHOWN
-    assert made.explain("2", ANN)["job"]["line_jobs"] == 1
+    plays = Played(found)
+    board = board_of(seen, expected=lambda: before, what_if=plays)
+    assert board.explain("1", NO_ONE)["why"] == NOT_SHOWN
+    assert board.explain("2", ANN)["job"]["line_jobs"] == 1
     assert plays.asked == []
-    found = made.explain("1", ANN)["job"]
-    assert (found["line_jobs"], found["expected_start"]["median_s"]) == (3, NOW)
-    assert "limit_s" not in found
+    told = board.explain("1", ANN)["job"]
+    assert (told["line_jobs"], told["expected_start"]["median_s"]) == (3, NOW)
     assert plays.asked == [(1, OtherRequest(), "ann", False)]
     # the forecast of what is would take the user's turn
-    assert made.explain("1", ANN, OtherRequest(600.0))["job"]["what_if"]["line_jobs"] == 3
+    assert board.explain("1", ANN, OtherRequest(600.0))["job"]["what_if"]["line_jobs"] == 3
     assert plays.asked[1:] == [(1, OtherRequest(600.0), "ann", False)]
-    told = made.explain("3", ROOT)["job"]
+    told = board.explain("3", ROOT)["job"]
     assert (told["expected_start"], told["line_jobs"]) == (None, 1)
     assert "it came after the last forecast" in told["expected_why"]
 
 
-def test_a_daemon_that_only_observes_answers_what_slurm_shows(tmp_path: Path) -> None:
-    first, second = job(1, user="ann", priority=5), job(2, user="bob", priority=9)
-    seen = snapshot(first, second)
+def test_a_daemon_that_only_observes_answers_what_slurm_shows() -> None:
+    seen = snapshot(job(1, user="ann", priority=5), job(2, user="bob", priority=9))
     expected = expected_of(present_line(seen), {}, draws=1)
-    made = Answers(tmp_path / "journal.sqlite", expected=lambda: expected, now=lambda: NOW + 180.0)
-    made.cycle(CycleReport(1, NOW, HealthState.OBSERVE, 60.0, {}, seen))
-    found = made.explain("1", ANN)["job"]
+    board = Board(lambda: NOW + 180.0, expected=lambda: expected)
+    board.cycle(CycleReport(1, NOW, HealthState.OBSERVE, {}, seen))
+    found = board.explain("1", ANN)["job"]
     assert (found["line_place"], found["line_jobs"]) == (2, 2)
-    assert found["expected_start"]["median_s"] == NOW
     assert (found["current_priority"], found["planned_priority"]) == (5, None)
-    assert made.explain("2", ANN)["why"] == NOT_SHOWN
-    assert made.plan(ROOT)["why"] == NO_DECISION
+    assert board.explain("2", ANN)["why"] == NOT_SHOWN
+    assert board.plan(ROOT)["why"] == NO_DECISION
     text = in_words(found)
     assert "expected to start now (by time limits); 2nd of 2." in text[0]
     assert "The forecast is 3m old." in text
-    assert "The daemon only observes: it orders nothing." in text
+    assert "rltuned only observes: it orders nothing." in text
 
 
 def test_a_job_whose_id_is_used_again_shows_nothing_of_the_job_before(tmp_path: Path) -> None:
@@ -170,12 +163,14 @@ def test_a_job_whose_id_is_used_again_shows_nothing_of_the_job_before(tmp_path: 
     with closing(Journal(tmp_path)) as journal:
         plan = Plan((SITE_FACTOR.to(replace(before, site_factor=0), -500),))
         journal.intend(plan, cluster=snapshot().cluster, cycle=1, at=NOW - 600)
-    made = Answers(tmp_path / "journal.sqlite")
+
+    def history(seen: Snapshot, user: str) -> list[Document]:
+        found = board_of(seen, journal=tmp_path / FILE_NAME).explain("1", Asker(user))["job"]
+        return list(found["history"])
+
     for seen in (snapshot(now), snapshot(runs=[runs])):
-        made.cycle(decided(decide(seen, ConstantOrder(), Knobs())))
-        assert made.explain("1", ANN)["job"]["history"] == []
-    made.cycle(decided(decide(snapshot(before), ConstantOrder(), Knobs())))
-    assert [row["new"] for row in made.explain("1", Asker("bob"))["job"]["history"]] == [-500]
+        assert history(seen, "ann") == []
+    assert [row["new"] for row in history(snapshot(before), "bob")] == [-500]
 
 
 SHORT = OtherRequest(limit_s=600.0)
@@ -401,8 +396,8 @@ def test_the_record_scales_what_is_answered_like_the_forecast() -> None:
     def high_s(scales: Scales) -> float:
         found = module.what_if(
             seen, NO_CONTEXT, seen.pending[0], OtherRequest(), look=lambda _: NO_CONTEXT,
-            order=lambda seen, _: decide(seen, ConstantOrder(), Knobs()), running={},
-            arrivals=NO_ARRIVALS, scales=scales, late=lambda: False,
+            order=lambda seen, _: decide(seen, ConstantOrder(), Knobs()),
+            last=ToPlay(seen, (), {}, NO_ARRIVALS), scales=scales,
         )  # fmt: skip
         return float(found["what_if"]["expected_start"]["high_s"])
 

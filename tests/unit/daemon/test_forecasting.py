@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rltuned.cli.status import forecast
+from rltuned.cli.status import in_words
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.forecast import NO_ARRIVALS
 from rltuned.core.line import present_line
@@ -27,6 +27,7 @@ from rltuned.core.starts import (
     to_play,
 )
 from rltuned.daemon.child import ChildError, IdleChild, packed
+from rltuned.daemon.documents import Document
 from rltuned.daemon.forecasting import (
     FILE_NAME,
     FRESH_S,
@@ -39,12 +40,14 @@ from rltuned.daemon.forecasting import (
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.report import CycleReport, ForecastStatus
 from rltuned.daemon.state import HealthState
+from rltuned.daemon.web.board import Board
 from rltuned.domain.jobs import ArrayInfo, Ownership
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from tests.builders import NOW, decided, job, node, running, snapshot, sure
 from tests.fakes import ConstantOrder
+from tests.loops import FRESH, UNJUDGED
 from tests.waits import wait_for
 
 HOUR = 3_600.0
@@ -277,7 +280,7 @@ def test_a_child_makes_the_forecast_while_the_loop_goes_on(make: Make, tmp_path:
 
 def observed(seen: Snapshot) -> CycleReport:
     """A cycle of the stage observe, which decides nothing."""
-    return CycleReport(1, float(seen.taken_at), HealthState.OBSERVE, 60.0, {}, seen)
+    return CycleReport(1, float(seen.taken_at), HealthState.OBSERVE, {}, seen)
 
 
 def test_a_daemon_that_only_observes_plays_slurms_own_order(make: Make, tmp_path: Path) -> None:
@@ -380,9 +383,19 @@ def test_a_file_damaged_or_of_impossible_numbers_is_made_again(tmp_path: Path, t
 
 
 def test_status_says_how_old_it_is_and_what_became_of_past_ones() -> None:
-    assert forecast(asdict(ForecastStatus()), NOW) == "none yet"
-    found = asdict(ForecastStatus(NOW - 180, 212, 0.81, 1_440.0, 412))
-    assert forecast(found, NOW) == (
-        "212 jobs have an expected start, 3m ago; of the last 412 starts 81% lay within the "
-        "interval, the median is off by 24m"
-    )
+    def shown(of: ForecastStatus) -> str:
+        daemon = {**Board(lambda: NOW).document(FRESH, UNJUDGED), "forecast": asdict(of)}
+        found: Document = {
+            "state": [],
+            "last_week": "",
+            "journal": None,
+            "journal_unread": "",
+            "stage": "",
+        }
+        return in_words({**found, "daemon": daemon}, NOW)
+
+    assert "\nforecast: none yet; it failed\n" in shown(ForecastStatus(trouble="it failed"))
+    assert (
+        "\nforecast: 212 jobs have an expected start, 3m ago; of the last 412 starts 81% lay "
+        "within the interval, the median is off by 24m\n"
+    ) in shown(ForecastStatus(NOW - 180, 212, 0.81, 1_440.0, 412))

@@ -10,23 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.cli.explain import in_words
 from rltuned.cli.plan import known
 from rltuned.core import groups as core_groups
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.groups import foresee
 from rltuned.core.numbers import Writing
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.documents import explanation, find_job
 from rltuned.daemon.groups import documents, edges_left_out, kept_groups, open_of, place_of, take_in
+from rltuned.daemon.words import in_words
 from rltuned.domain.jobs import ArrayInfo, GroupJob, GroupStore, JobPhase, PendingJob
 from rltuned.domain.kinds import Kinds
-from rltuned.domain.snapshot import NO_CONTEXT, Remembered, RunTime, Snapshot
+from rltuned.domain.snapshot import Remembered, RunTime, Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.values import Tasks, asked_job, asked_moment
-from tests.builders import NOW, job, request, running, snapshot, sure
+from tests.builders import NOW, job, looked_at, request, running, snapshot, sure
 from tests.fakes import ConstantOrder
 from tests.loops import Bench
 from tests.unit.cli.journalled import KNOBS, world
@@ -133,11 +132,12 @@ def test_a_job_of_another_cluster_is_none_of_this_one() -> None:
         True, False, True,
     )  # fmt: skip
     world = snapshot(HEAD, PLAIN)
+    look = looked_at(decide(world, ConstantOrder(), Knobs()))
     for name, address in (("10_[0-3%2]", HEAD.address), (f"4;{world.cluster}", PLAIN.address)):
-        found = find_job(world, name)
+        found = look.find(name)
         assert found is not None
         assert found.address == address
-    assert find_job(world, "4;elsewhere") is None
+    assert look.find("4;elsewhere") is None
 
 
 PREDICTED = {JobId(2): RunTime(600, 1_200, 60, 900, 3_000, ends=4)}
@@ -190,10 +190,8 @@ def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
     seen = first()
     with closing(Journal(tmp_path)) as journal:
         status = take_in(journal, seen, PREDICTED)
-    document = sure(explanation("2", seen, NO_CONTEXT, decide(seen, ConstantOrder(), Knobs())))
-    document["group"] = place_of(status, seen.pending[0], NOW)
-    document["verdict"] = None
-    text = "\n".join(in_words(document))
+    look = replace(looked_at(decide(seen, ConstantOrder(), Knobs())), groups=status)
+    text = "\n".join(in_words(sure(look.explain("2"))))
     assert "It is step 2 of 3 of a group of 3 (1); waits for 1 (running, about 40m left)." in text
     assert "Not all of the group's dependencies are understood." in text
     assert place_of(status, job(9), NOW) is None
@@ -262,8 +260,7 @@ class Following(Bench):
         seen = self.world.observe(writer.remembered)
         context = known(writer, seen)
         decision = decide(seen, BASELINES["sjf"], STEADY, context=context)
-        found = sure(explanation("1", seen, context, decision))
-        return {**found, "starts": None, "verdict": None}
+        return sure(looked_at(decision).explain("1"))
 
 
 def test_a_change_while_no_daemon_looks_is_written_by_the_next(tmp_path: Path) -> None:

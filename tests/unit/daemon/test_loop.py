@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.apply import PlanApplier
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.following import Following
-from rltuned.daemon.report import CycleStage, Skip
+from rltuned.daemon.report import CycleStage, Failure, Skip
 from rltuned.daemon.restore import restore
-from rltuned.daemon.state import HealthState
+from rltuned.daemon.state import Health, HealthState
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.jobs import Ownership
@@ -97,7 +98,7 @@ def test_dry_run_writes_nothing(bench: Bench) -> None:
     report = bench.received.reports[0]
     assert report.mode is HealthState.DRY_RUN
     assert report.proposed() == {"priority": 3}
-    assert [e.job.job_id for e in report.changes()] == [3, 2, 1]
+    assert [e.job.job_id for e in report.entries if e.changes] == [3, 2, 1]
 
 
 def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Bench) -> None:
@@ -162,7 +163,7 @@ def test_back_off_doubles_up_to_the_cap_and_ends_with_the_first_answer(bench: Be
     bench.world.script = [*silence, WORLD]
     bench.loop().run(8)
     pauses_s = [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, None, None]
-    assert [r.backoff_s for r in bench.received.reports] == pauses_s
+    assert [r.failure and r.failure.backoff_s for r in bench.received.reports] == pauses_s
     assert bench.clock.waits == [*pauses_s[:6], 60.0]
     assert [r.skip for r in bench.received.reports[:4]] == [Skip.BACKEND] * 4
 
@@ -385,7 +386,7 @@ def test_a_busy_controller_is_asked_rarely_and_nothing_else(
     assert len(bench.world.plans) == 1
     assert bench.clock.waits == waits_s
     if busy:
-        assert "server_threads is 1.0 times its bound" in bench.received.reports[0].detail
+        assert "server_threads is 1.0 times its bound" in str(bench.received.reports[0].failure)
 
 
 def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
@@ -418,7 +419,7 @@ def test_the_factor_stays_in_its_range_and_follows_the_pressure(
 def test_what_the_load_does_is_seen() -> None:
     desk = Desk()
     busy = Weighed(BUSY, pressures(BUSY, 0.1, Bounds()), 4.0)
-    desk.publisher.cycle(report(weighed=busy, skip=Skip.BUSY, detail="busy", decision=None))
+    desk.publisher.cycle(report(weighed=busy, failure=Failure(Skip.BUSY, "busy"), decision=None))
     (line,) = desk.lines("cycle_skipped")
     assert (line["reason"], line["stretch"]) == ("busy", 4.0)
     limited = replace(CALM, rate_limited=3)
@@ -455,7 +456,7 @@ def test_beyond_two_minutes_it_observes_and_undoes_nothing(tmp_path: Path, off_s
     off[0] = off_s
     report = loop.cycle()
     assert (report.mode, report.decision) == (HealthState.OBSERVE, None)
-    assert f"{off_s:+.0f} s off" in report.conditions(report.verdict)[0].sentence  # type: ignore[arg-type]
+    assert f"{off_s:+.0f} s off" in str(Health(report.conditions(CanaryStatus())))
     assert (bench.priorities(), len(bench.world.plans), neutral) == (written, plans, before)
     off[0] = 0.0
     assert loop.cycle().mode is HealthState.LIVE

@@ -16,12 +16,11 @@ from rltuned.cli.restore import _settings
 from rltuned.core.decide import Knobs
 from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.surroundings import doubts, refuse_untrusted
-from rltuned.daemon.web.server import Answers, QuestionServer
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
 from rltuned.daemon.wiring import Rig, build_rig, find_policy, model_path
 from rltuned.errors import ModelError, SettingsError
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME, SETTINGS
+from rltuned.journal.store import SETTINGS
 from rltuned.policies import shelf
 from rltuned.policies.actor import load_actor
 from rltuned.settings import Flag, Loaded, Settings, load
@@ -32,7 +31,7 @@ from tests.bundles import small_network
 from tests.configs import settings_file
 from tests.e2e.process import Daemon
 from tests.fakes import FakeBackend
-from tests.loops import FRESH, UNJUDGED
+from tests.loops import asked
 from tests.programs import process
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,12 +81,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     assert actor.verdict in " ".join(shown.split())
     board = Board(lambda: NOW)
     board.loaded(Rig(FakeBackend(snapshot()), actor, Knobs(), True, 60.0, tmp_path / "PAUSE"))
-    server = QuestionServer(
-        tmp_path / "socket",
-        Answers(tmp_path / FILE_NAME),
-        lambda: board.document(FRESH, UNJUDGED),
-        state_dir=tmp_path,
-    )
+    server = asked(tmp_path, board=board)
     with closing(server):
         status = CliRunner().invoke(app, ["status", "--config", str(config)]).stdout
     assert f"policy model:rltune, trust 1 ({actor.verdict})" in status

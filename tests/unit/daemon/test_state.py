@@ -30,15 +30,14 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import uncollected
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, Skip
+from rltuned.daemon.report import CycleReport, Failure, Skip
 from rltuned.daemon.state import Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
-from rltuned.daemon.web.server import Answers, MetricsServer, QuestionServer
-from rltuned.daemon.web.status import Board
+from rltuned.daemon.web.board import Board
+from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Outcome, Result
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME
 from tests.builders import NOW, basic
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
@@ -61,28 +60,21 @@ class Daemon:
         self.notifier = Notifier("@" + address[1:])
         self.metrics = Metrics(CollectorRegistry())
         self.rig = Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
+        board = Board(lambda: NOW)
         self.publisher = Publisher(
             self.metrics,
             make_log("json", "info", self.log),
             self.notifier,
             self.clock,
             journal=journal,
-            board=Board(lambda: NOW),
+            board=board,
         )
         self.publisher.loaded(self.rig)
-        self.server = MetricsServer(
-            "127.0.0.1",
-            0,
-            self.metrics.registry,
-            self.publisher.health,
-            status=self.publisher.document,
-        )
-        self.questions = QuestionServer(
-            folder / "socket",
-            Answers(folder / FILE_NAME),
-            self.publisher.document,
-            state_dir=folder,
-        )
+        status = self.publisher.document
+        of_port = port_table(self.metrics.registry, self.publisher.health, status, board)
+        self.server = Endpoint(listen("127.0.0.1", 0), of_port)
+        path = folder / "socket"
+        self.questions = Endpoint(listen_at(path), socket_table(status, board, folder), path=path)
 
     def close(self) -> None:
         self.server.close()
@@ -124,7 +116,7 @@ def live(**rest: Any) -> CycleReport:
 
 
 def skipped(skip: Skip, detail: str) -> CycleReport:
-    return live(skip=skip, detail=detail, snapshot=None, decision=None)
+    return live(failure=Failure(skip, detail), snapshot=None, decision=None)
 
 
 CYCLES = {
@@ -295,9 +287,7 @@ def desk() -> Desk:
 
 
 def away(skip: Skip = Skip.BACKEND) -> CycleReport:
-    return report(
-        decision=None, snapshot=None, skip=skip, detail="squeue is away", backoff_s=120.0
-    )  # fmt: skip
+    return report(decision=None, snapshot=None, failure=Failure(skip, "squeue is away", 120.0))
 
 
 def rig(tmp_path: Path) -> Rig:
