@@ -1,9 +1,9 @@
 """Rows of sacct, in the forms that sites save them in: what is read, and what is left out."""
 
 import gzip
-import os
 import json
 import math
+import os
 from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
