@@ -23,6 +23,7 @@ from rltuned.lab.train.evaluate import (
     Evaluation,
     EvaluationPlan,
     Play,
+    _closed,
     contestant_of,
     evaluate_on,
     is_proven,
@@ -31,6 +32,7 @@ from rltuned.lab.train.evaluate import (
 )
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import TorchActor, policy_of
+from rltuned.lab.train.pages import write_page
 from rltuned.lab.train.ppo import perform
 from rltuned.lab.train.predictor import foreseen
 from rltuned.lab.train.rollout import play_policy
@@ -117,6 +119,17 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
         assert means["bsld"] >= 1
     assert set(found.closed["model:x"]) == {"wait_s", "wait_p95_s", "jct_s", "bsld"}
     assert found.spread["fcfs"]["wait_s"][0] >= 0
+
+
+def test_where_nobody_waits_there_is_no_way_to_the_end(tmp_path: Path) -> None:
+    none = np.zeros(3)
+    assert _closed({"fcfs": {"wait_s": none}, "x": {"wait_s": none}}, "x", {"wait_s": 0.0}) == {
+        "wait_s": None
+    }
+    plan = EvaluationPlan(1, 50, 1.2, (0.0, 1.0))
+    found = evaluate_on(WORKLOAD, {"model:x": [play_of(1)]}, plan, protocol=PURE)
+    nowhere = replace(found, closed={"model:x": dict.fromkeys(found.closed["model:x"])})
+    assert write_page(tmp_path, [nowhere], {}).read_text().count("<td>none") == 3
 
 
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:

@@ -128,7 +128,7 @@ class Evaluation:
     jobs: int
     values: Mapping[str, Mapping[str, FloatArray]]
     paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
-    closed: Mapping[str, Mapping[str, float]]
+    closed: Mapping[str, Mapping[str, float | None]]
     spread: Mapping[str, Mapping[str, FloatArray]]
 
     def means(self) -> dict[str, dict[str, float]]:
@@ -273,15 +273,15 @@ def _best_known(values: Mapping[str, Mapping[str, FloatArray]]) -> dict[str, flo
 
 def _closed(
     values: Mapping[str, Mapping[str, FloatArray]], name: str, ends: Mapping[str, float]
-) -> dict[str, float]:
-    """Metric -> share of the way from fcfs to an end that a model goes."""
+) -> dict[str, float | None]:
+    """Metric -> share of the way from fcfs to an end that a model goes; None = there is no way."""
     if "fcfs" not in values:
         return {}
-    found = {}
+    found = dict[str, float | None]()
     for metric, end in ends.items():
         begin = float(values["fcfs"][metric].mean())
         gone = begin - float(values[name][metric].mean())
-        found[metric] = gone / (begin - end) if begin > end else float("nan")
+        found[metric] = gone / (begin - end) if begin > end else None
     return found
 
 
