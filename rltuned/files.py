@@ -79,6 +79,8 @@ def unpacked(path: Path) -> Iterator[BinaryIO]:
     it is a device or cannot be read, or more than MOST_TEXT_BYTES come out of it.
     """
     refuse_device(path)
+    if path.is_fifo():
+        raise OSError(errno.ESPIPE, "it is a pipe, which cannot be read twice", str(path))
     with path.open("rb") as probe:
         packed = probe.read(2) == b"\x1f\x8b"
     opened: Callable[..., Any] = gzip.open if packed else open

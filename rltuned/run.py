@@ -5,6 +5,7 @@ left on a disk, and the kernel keeps the bound on an answer (RLIMIT_FSIZE). It r
 its own, which is ended as a whole when the program has ended, or has had its time.
 """
 
+import fcntl
 import os
 import re
 import resource
@@ -13,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -144,13 +145,13 @@ def run(
     program = name or argv[0]
     keeper = shutil.which("setpriv") if dies_with_us else None
     began = time.monotonic()
-    out, err, stdin = (os.memfd_create(f"rltuned-{of}") for of in ("out", "err", "in"))
+    out = _memory_file("out")
     call = Call(program, argv[1:], out=out)
+    with _closed(_memory_file("err")) as err, _closed(_memory_file("in")) as stdin:
 
-    def longest() -> int:
-        return max(os.fstat(one).st_size for one in (out, err, *files))
+        def longest() -> int:
+            return max(os.fstat(one).st_size for one in (out, err, *files))
 
-    try:
         fed = memoryview(feed)
         while fed:
             fed = fed[os.write(stdin, fed) :]
@@ -176,9 +177,9 @@ def run(
             code = _reaped(child)
         call.stderr = _decoded(os.pread(err, _COMPLAINTS, 0))
         is_too_long = longest() > most_bytes
-    finally:
-        os.close(err)
-        os.close(stdin)
+        for one in (out, err, *files):  # a child in a session of its own may still write
+            with suppress(OSError):
+                fcntl.fcntl(one, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
     call.seconds = time.monotonic() - began
     if is_too_long:
         call.failure = f"{program} answered more than {most_bytes} bytes"
@@ -187,6 +188,18 @@ def run(
     else:
         call.exit_code = code
     return call
+
+
+def _memory_file(of: str) -> int:
+    return os.memfd_create(f"rltuned-{of}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+
+
+@contextmanager
+def _closed(file: int) -> Iterator[int]:
+    try:
+        yield file
+    finally:
+        os.close(file)
 
 
 def _ends(pid: int, deadline: float, stopped: Callable[[], bool]) -> bool:

@@ -35,7 +35,7 @@ class Cbc:
 
     def __call__(self, problem: "pulp.LpProblem", budget: Budget) -> Mapping[str, float]:
         """Values that are not zero, at the proven optimum. Raises SolverError: no usable answer."""
-        answer = os.memfd_create("rltuned-answer")
+        answer = os.memfd_create("rltuned-answer", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             problem.writeMPS(f"/proc/self/fd/{answer}")
             program = os.pread(answer, os.fstat(answer).st_size, 0)

@@ -151,6 +151,8 @@ QUANTILES: Final = (0.1, 0.5, 0.9)
 RESERVED: Final = 5
 """Jobs of a partition for which a pass reserves: with 20 forecasts are no nearer and take thrice as
 long."""
+MOST_RESERVED: Final = 50
+"""Of all partitions together: where a hundred share their nodes 500 take minutes."""
 _CROWD: Final = 2_000
 """With so many in line, those that arrive behind every job of the forecast are left out."""
 
@@ -379,7 +381,8 @@ class _Play:
         for entry in self._waiting:
             held, limit_s = None, self._ground.limits_s[entry[1]]
             lane = self._lane(entry[1], limit_s, now, met, going)
-            if lane.number not in self._full and limit_s < refused.get(lane.number, math.inf):
+            may = lane.number not in refused or limit_s < refused[lane.number]
+            if may and lane.number not in self._full:
                 if lane.number not in room:
                     room[lane.number] = self._free.carries(lane)
                 if not room[lane.number]:
@@ -435,8 +438,9 @@ class _Reservations:
 
     def add(self, lane: Lane, limit_s: float) -> None:
         """A job of the lane cannot start now."""
-        if self._count[lane.partition] < RESERVED:
-            self._count[lane.partition] += 1
+        count = self._count
+        if count[lane.partition] < RESERVED and count.total() < MOST_RESERVED:
+            count[lane.partition] += 1
             self._asked.append((lane, limit_s))
 
     def place(self, lane: Lane, limit_s: float) -> HeldShares | None:

@@ -115,7 +115,8 @@ class PlanApplier:
                 policy="" if decision is None else decision.policy,
                 model="" if decision is None else model,
                 plan=None if decision is None else recorded_plan(decision),
-            )
+            ),
+            clears=not report.why(HealthState.CLOCK_OFF),  # or an hour wrong is a history lost
         )
 
     def follow(self, snapshot: Snapshot, lease: Lease | None = None) -> None:

@@ -13,6 +13,7 @@ the lease puts that into its own journal first. A change thus has one owner at e
 
 import fcntl
 import json
+import math
 import os
 import secrets
 import socket
@@ -68,12 +69,20 @@ class LeaseRecord(BaseModel):
     released: bool
 
 
+def _json(text: str) -> Any:
+    """Raises ValueError: it is none."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def _row_of(found: Any) -> OwnedRow:
     """A row from the columns of its table. Raises ValueError: it is none."""
     kind = OWNED.get(str(found.get("field"))) if isinstance(found, dict) else None
     if kind is None:
         raise ValueError("a row is of no field of this release")
-    lists = {name: json.loads(str(found.get(name))) for name in ("writes", "past")}
+    lists = {name: _json(str(found.get(name))) for name in ("writes", "past")}
     row = _ROW.validate_python({**found, **lists, "field": kind})
     of_kind = str if kind.words else int
     values = [v for one in row.epochs for v in (one.original, *(w[1] for w in one.writes))]
@@ -131,6 +140,8 @@ def unpack(journal: Journal, given: Handover) -> None:
     """Go on with what another daemon held. Raises JournalError."""
     try:
         states = [(str(s["name"]), str(s["value"]), float(s["at"])) for s in given.states]
+        for name, value, at in states:
+            _json(value if math.isfinite(at) else f"{name}: {at}")
     except (KeyError, ValueError) as error:
         raise JournalError(f"a handover's named value: {error!r}") from None
     journal.unpack(given.cluster, given.owned, states, f"from {given.holder}")

@@ -35,7 +35,7 @@ from rltuned.journal import cycles, owned, store
 from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.owned import OwnedRow
 from rltuned.journal.retention import Keeping, rotate, shrink
-from rltuned.journal.store import REMEDY, check_whole, hand_to_folder_owner
+from rltuned.journal.store import REMEDY, check_whole, hand_to_folder_owner, refuse_odd
 from rltuned.trusted import flaw_of, owner_of, read_trusted
 
 LOCK_NAME: Final = "writer.lock"
@@ -153,15 +153,18 @@ class Journal:
         with self._transaction():
             pass
 
-    def keep(self, sight: CycleObservation) -> str:
-        """Note what a cycle saw and planned, clear out what is old; the digest of the snapshot."""
+    def keep(self, sight: CycleObservation, *, clears: bool = True) -> str:
+        """Note what a cycle saw and planned; the digest of the snapshot. clears: out what is old by
+        its time.
+        """
         seen = sight.snapshot
         with self._session(create=True):
             self._examine(sight.at)
         with self._transaction() as db:
             digest = cycles.keep(db, sight)
-            owned.note_ended(db, seen.cluster, seen.known_ids(), sight.at)
-            rotate(db, self._keeping, seen.cluster, sight.at)
+            if clears:
+                owned.note_ended(db, seen.cluster, seen.known_ids(), sight.at)
+                rotate(db, self._keeping, seen.cluster, sight.at)
         with self._session(create=True) as db:
             shrink(db, self._keeping)
         return digest
@@ -454,6 +457,7 @@ def _check_place(path: Path, *, create: bool) -> None:
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
             raise JournalError(f"{path}: is not a regular file")
+        refuse_odd(path)
         flaw = flaw_of(path, status, also=also)
     if flaw is not None:
         raise JournalError(str(flaw))

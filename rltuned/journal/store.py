@@ -12,7 +12,6 @@ import json
 import os
 import secrets
 import sqlite3
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -39,14 +38,23 @@ REMEDY: Final = (
 )
 
 
+def refuse_odd(path: Path) -> None:
+    """Raise JournalError where a file that sqlite opens beside a journal is none: of a named pipe
+    it would wait for the other end.
+    """
+    for beside in (path, *(path.with_name(f"{path.name}-{end}") for end in ("journal", "wal"))):
+        if beside.exists() and not beside.is_file():
+            raise JournalError(f"{beside}: is not a regular file")
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A journal without the right to change it. Raises JournalError: none is there, it is damaged,
     or of another release.
     """
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise JournalError(f"{path}: is not a regular file")
+        path.stat()
+        refuse_odd(path)
         db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     except (OSError, sqlite3.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error

@@ -208,14 +208,14 @@ class Generations:
             self._move("withdrawn", name, why, at, {"candidate": None})
 
     def log(self) -> list[dict[str, Any]]:
-        """What was noted, the oldest first: at, what, generation, why, uid. A line that a full
-        disk has cut is left out.
+        """What was noted, the oldest first: at, what, generation, why, uid. A line that is damaged
+        is left out.
         """
         found = []
         with suppress(OSError):
-            for line in (self.folder / LOG).read_bytes().splitlines():
+            for line in _plain(self.folder / LOG).splitlines():
                 with suppress(ValueError):
-                    found.append(json.loads(line))
+                    found.append(_Move.model_validate_json(line).model_dump())
         return found
 
     def promoted_at(self, name: str | None = None) -> float:
@@ -250,12 +250,44 @@ class Generations:
             sync_folder(self.folder)
         line = {"at": at, "what": what, "generation": name, "why": why, "uid": os.getuid()}
         path = self.folder / LOG
-        before = path.read_bytes() if path.exists() else b""
-        write_whole(path, before + f"{json.dumps(line)}\n".encode(), 0o644)
+        write_whole(path, _plain(path) + f"{json.dumps(line)}\n".encode(), 0o644)
 
 
 def _number(name: str) -> int:
     return int(name.split("-")[1])
+
+
+def _plain(path: Path) -> bytes:
+    """The bytes of a plain file; empty = it is none. Raises OSError."""
+    return path.read_bytes() if path.is_file() else b""  # a named pipe would be waited for
+
+
+class _Move(BaseModel):
+    """A line of changes.jsonl."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False)
+
+    at: float
+    what: str
+    generation: str
+    why: str = ""
+    uid: int = 0
+
+
+class _Week(BaseModel):
+    """What a replay of last week says, as far as every reader needs it."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    at: float
+    sentence: str
+
+
+class _Night(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    failed: int = 0
+    last_week: _Week | None = None
 
 
 def read_state(state_dir: Path) -> dict[str, Any]:
@@ -263,7 +295,8 @@ def read_state(state_dir: Path) -> dict[str, Any]:
     `failed`: so many nights in a row came to no end. Empty = there was none, or it cannot be read.
     """
     with suppress(OSError, ValueError):
-        return dict(json.loads((state_dir / FOLDER / STATE).read_bytes()))
+        found = _Night.model_validate_json(_plain(state_dir / FOLDER / STATE))
+        return found.model_dump(exclude_unset=True)
     return {}
 
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+import os
 from collections.abc import Sequence
 from datetime import UTC
 from pathlib import Path
@@ -184,6 +185,9 @@ def test_gzip_is_read_and_a_truncated_one_named(tmp_path: Path) -> None:
         read_history(lines_of(path), "x", UTC)
     with pytest.raises(TraceError, match=r"nothing.txt: cannot be read: No such file"):
         list(lines_of(tmp_path / "nothing.txt"))
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TraceError, match=r"pipe: cannot be read: it is a pipe"):
+        list(lines_of(tmp_path / "pipe"))
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_with_the_bound(

@@ -24,8 +24,9 @@ from rltuned.lab.compare import DAY_S, JobScores
 from rltuned.lab.replay.play import load
 from rltuned.lab.tune import night
 from rltuned.lab.tune.journal_history import history_of
-from rltuned.lab.tune.search import Period
-from rltuned.policies.generations import Generations, read_state
+from rltuned.lab.tune.search import Candidate, Period
+from rltuned.policies.baselines import BASELINES
+from rltuned.policies.generations import Generations, TunedOrder, read_state
 from rltuned.sim.trace import TraceJob
 from rltuned.slurm.accounting import SacctAnswer
 from tests.backtest.worlds import cluster, played
@@ -157,6 +158,18 @@ def misled(given: Sequence[TraceJob], days: float) -> tuple[TraceJob, ...]:
         else job
         for job, more_s in zip(given, slack_s, strict=True)
     )
+
+
+@pytest.mark.parametrize(("ahead_s", "verdict"), [(3_600.0, "proposed"), (1e9, "promoted")])
+def test_a_clock_that_was_far_ahead_puts_no_promotion_off(
+    tmp_path: Path, ahead_s: float, verdict: str
+) -> None:
+    store, won = Generations(tmp_path), Candidate(BASELINES["delay"], 0.1, 0.75, DAY_S, None)
+    rule = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=DAY_S)
+    store.promote(store.add(rule, {}).name, at=NOW + ahead_s)
+    found = {"why": [], "candidates": [{"passes": True, "objective": {"change": -0.1}}]}
+    said = night.conclude(store, found, won, None, promote="auto", at=NOW)
+    assert said["verdict"] == verdict
 
 
 @pytest.mark.usefixtures("quick")

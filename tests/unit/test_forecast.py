@@ -1,8 +1,10 @@
 """Expected starts, of arrays too: by hand where that can be done, and why a job has none."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.forecast import (
+    MOST_RESERVED,
     Arrival,
     Arrivals,
     PlayedJob,
@@ -19,6 +22,7 @@ from rltuned.core.forecast import (
     quantiles,
     runs_s,
 )
+from rltuned.core.lanes import FreeNodes, Lane, RunningShares
 from rltuned.core.line import (
     Line,
     advised_nodes,
@@ -174,6 +178,31 @@ def test_the_second_that_waits_has_a_reservation_too() -> None:
         [left_s, left_s, 0.0], abs=60.0
     )
     assert sure(found[3].median_s) == pytest.approx(left_s + HOUR, abs=120.0)
+
+
+def test_jobs_without_a_limit_start_one_after_the_other() -> None:
+    endless = request(gpus=4, time_limit_s=None)
+    found = starts(snapshot(job(1, asks=endless), job(2, asks=endless)))
+    assert found[1].median_s == 0.0
+    assert sure(found[2].median_s) > 0.0
+
+
+def test_a_pass_reserves_for_a_bounded_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, openings = Counter[float](), RunningShares.openings
+
+    def counted(of: RunningShares, lane: Lane, free: FreeNodes, now: float) -> Any:
+        asked[now] += 1
+        return openings(of, lane, free, now)
+
+    monkeypatch.setattr(RunningShares, "openings", counted)
+    names = [f"q{number}" for number in range(100)]
+    waits = [
+        job(at + 1, partition=names[at % 100], gpus=4, submitted_at=NOW - 900) for at in range(500)
+    ]
+    waits.append(job(900))
+    nodes = [node("p1", partitions=names, free_gpus=1), node("p2")]
+    starts(snapshot(*waits, nodes=nodes), running(gpus=3), draws=1)
+    assert max(asked.values()) == MOST_RESERVED
 
 
 def test_nodes_that_take_no_jobs_and_nodes_that_are_not_its_own_carry_none() -> None:

@@ -130,10 +130,12 @@ def test_a_promotion_and_the_way_back(store: Generations) -> None:
     ]  # fmt: skip
 
 
-def test_a_line_of_the_log_that_a_full_disk_has_cut_costs_that_line(store: Generations) -> None:
+def test_a_damaged_line_of_the_log_costs_that_line(store: Generations) -> None:
     store.promote(store.add(RULE, {}).name, at=1.0)
     log = store.folder / LOG
-    log.write_bytes(log.read_bytes() + b'{"at": 2.0, "what": "prom')
+    damage = b'5\n{}\n{"what": "promoted", "at": null, "generation": ""}\n{"at": 2.0, "what": "prom'
+    log.write_bytes(log.read_bytes() + damage)
+    assert store.promoted_at() == 1.0
     store.propose(store.add(RULE, {}).name, at=3.0)
     store.withdraw(at=4.0)
     assert [line["what"] for line in store.log()] == ["promoted", "withdrawn"]
@@ -256,5 +258,11 @@ def test_the_state_of_the_last_night_is_kept_and_tells_whether_it_would_help(
     assert read_state(tmp_path) == {"verdict": "kept", "failed": 2, "last_week": week}
     found = would_it_help(tmp_path, 1_000.0 + 7_200.0)
     assert found == week | {"sentence": "Less. Replayed 2h00m ago."}
-    (tmp_path / "models" / "tune.json").write_text("{")
-    assert read_state(tmp_path) == {}
+    file = tmp_path / "models" / "tune.json"
+    for damaged in ("{", "5", '{"failed": "x"}', '{"last_week": {"at": "x"}}', "[" * 100_000):
+        file.write_text(damaged)
+        assert read_state(tmp_path) == {}
+        assert would_it_help(tmp_path, 0.0)["at"] is None
+    file.unlink()
+    os.mkfifo(file)
+    assert read_state(tmp_path) == {}, "nobody writes into the pipe"

@@ -59,11 +59,14 @@ LoadOption = Annotated[
     typer.Option(
         help=f"Offered; again for more; 0: the trace's own; none: {', '.join(map(str, LOADS))}.",
         min=0.0,
+        max=1_000.0,
     ),
 ]
 WindowsOption = Annotated[
     int | None,
-    typer.Option("--windows", help="None: as many as share no job, at least 3.", min=1),
+    typer.Option(
+        "--windows", help="None: as many as share no job, at least 3.", min=1, max=100_000
+    ),
 ]
 PartOption = Annotated[
     tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")

@@ -203,7 +203,7 @@ def conclude(
         why = [f"an order has passed, but {candidate} is on trial"]
         return said | {"why": why, "sentence": f"Kept: {text}"}
     said["verdict"] = "proposed"
-    if promote == "auto" and at - store.promoted_at() < WEEK_S:
+    if promote == "auto" and abs(at - store.promoted_at()) < WEEK_S:
         said["why"] = ["a generation was promoted within the last week"]
     elif promote == "auto":
         said["verdict"] = "promoted"

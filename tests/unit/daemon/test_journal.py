@@ -96,6 +96,12 @@ def _link(path: Path) -> None:
     path.symlink_to(path.with_suffix(".real"))
 
 
+def _pipe_beside(path: Path) -> None:
+    beside = path.with_name(f"{path.name}-journal")
+    beside.unlink(missing_ok=True)
+    os.mkfifo(beside)
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
@@ -104,6 +110,7 @@ def _link(path: Path) -> None:
         (_newer, "another release"),
         (_older, "restore with the release that wrote it"),
         (_link, "not a regular file"),
+        (_pipe_beside, "sqlite-journal: is not a regular file"),
         (lambda p: p.write_bytes(b"garbage" * 100), "not a database"),
         (lambda p: p.chmod(0o666), "others may write"),
         (lambda p: p.parent.chmod(0o777), "others may write"),

@@ -1,5 +1,7 @@
 """The lease, what one daemon hands to the next, and the fence: no write on an old view."""
 
+import json
+import math
 import os
 import shutil
 import tempfile
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.daemon.kept_settings import keep_settings, last_settings
-from rltuned.daemon.lease import FILE, HANDOVER_FILE, Lease, published, unpack
+from rltuned.daemon.lease import FILE, HANDOVER_FILE, Handover, Lease, published, unpack
 from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig
@@ -241,6 +243,30 @@ def test_the_breakers_and_other_states_go_along(pair: tuple[Beside, Beside]) -> 
     one.loop().run(1)
     two.loop().run(1)
     assert Journal(two.folder).recall("breaker") == {"open": ["gpu"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "at"), [("{", 1.0), ("[" * 100_000, 1.0), ("{}", math.inf), ("{}", "nan")]
+)
+def test_a_damaged_state_is_not_taken_over(tmp_path: Path, value: str, at: object) -> None:
+    """Every later look at it ended without a result."""
+    states = [{"name": "breaker", "value": value, "at": at}]
+    given = Handover.model_construct(holder="b", term=1, cluster=CLUSTER, states=states)
+    journal = Journal(tmp_path)
+    with pytest.raises(JournalError, match="a handover's named value"):
+        unpack(journal, given)
+    assert journal.recall("breaker") is None
+
+
+def test_a_row_that_is_nested_too_deeply_is_no_row(tmp_path: Path) -> None:
+    row = {"field": "site_factor", "writes": "[" * 100_000, "past": "[]"}
+    file = tmp_path / HANDOVER_FILE
+    file.write_text(
+        json.dumps({"format": 2, "holder": "b", "term": 1, "cluster": "c", "owned": [row]})
+    )
+    file.chmod(0o600)
+    with pytest.raises(JournalError, match="nested too deeply"):
+        published(tmp_path)
 
 
 def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:

@@ -458,5 +458,10 @@ def test_beyond_two_minutes_it_observes_and_undoes_nothing(tmp_path: Path, off_s
     assert (report.mode, report.decision) == (HealthState.OBSERVE, None)
     assert f"{off_s:+.0f} s off" in str(Health(report.conditions(CanaryStatus())))
     assert (bench.priorities(), len(bench.world.plans), neutral) == (written, plans, before)
+    bench.clock.advance(400 * 86_400.0)  # whose clock it is that is wrong is not known
+    loop.cycle()
+    bench.clock.advance(-400 * 86_400.0)
+    with reading(tmp_path / FILE_NAME) as db:
+        assert db.execute("SELECT min(cycle) FROM cycles").fetchone() == (1,), "nothing is cleared"
     off[0] = 0.0
     assert loop.cycle().mode is HealthState.LIVE

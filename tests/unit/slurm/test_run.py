@@ -1,6 +1,7 @@
 """The one door to other programs, tried with small scripts in their place."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from rltuned.run import LINE_BYTES, Call, run
 from rltuned.slurm.run import WHOLE_BYTES, Commands, SlurmCli
 from rltuned.text import one_line
 from tests.programs import executable
-from tests.waits import ended
+from tests.waits import ended, wait_for
 
 
 def commands(folder: Path, script: str, **knobs: object) -> tuple[Commands, list[Call]]:
@@ -162,10 +163,35 @@ def test_what_is_held_whole_has_a_bound_of_its_own(tmp_path: Path) -> None:
     assert len(asked.call("squeue").stdout) == WHOLE_BYTES + 1
 
 
+def open_files() -> set[int]:
+    return {int(path.name) for path in Path("/proc/self/fd").iterdir() if path.exists()}
+
+
 def test_one_that_is_stopped_ends_at_once_and_no_file_stays_open() -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = open_files()
     call = run(["/bin/sleep", "600"], {}, 600.0, 1_000, stopped=lambda: True)
     assert call.failure
     assert call.seconds < 300
     del call
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert open_files() == before
+
+
+def test_no_file_stays_open_where_there_are_too_many() -> None:
+    before, (soft, hard) = open_files(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = [number for number in range(soft) if number not in before]
+    for limit in free[:5]:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                run(["/bin/true"], {}, 600.0, 1_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert open_files() == before
+
+
+def test_what_left_its_session_fills_no_memory(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    late = f"sleep 1; head -c 1000000 /dev/zero; head -c 1000000 /dev/zero >&2; touch {done}"
+    call = run(["/bin/sh", "-c", f"setsid sh -c '{late}' & sleep 0.5"], {}, 600.0, 10_000_000)
+    wait_for(done.exists, "the end of what left")
+    assert os.fstat(call.out).st_size == 0
