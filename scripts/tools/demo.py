@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rltuned.core.order import Policy
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import DEFAULT, Protocol
-from rltuned.lab.replay.run import DecidedWorld
 from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.plugins import policy_named
 from rltuned.sim.cluster import preset

@@ -17,9 +17,10 @@ from rltuned.core.features import (
     encode,
 )
 from rltuned.core.order import Order, bounded
+from rltuned.lab.replay.decided import SimulatedJournal, at_once, next_time, tick_at
 from rltuned.lab.replay.metrics import Schedule
 from rltuned.lab.replay.protocol import CLAIRVOYANT, CLAIRVOYANT_AREA, Protocol, policy_of
-from rltuned.lab.replay.run import SimulatedJournal, at_once, next_time, schedule_of, tick_at
+from rltuned.lab.replay.run import schedule_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend, snapshot_of
 from rltuned.sim.dispatch import AGE_ONLY, Natural, Pending

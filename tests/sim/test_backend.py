@@ -4,6 +4,8 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import pytest
+
 from rltuned.domain.plan import (
     OVERSUBSCRIBE,
     PRIORITY,
@@ -20,6 +22,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.dispatch import FIRST_PRIORITY, Natural
 from rltuned.sim.world import Fault, NodeFault, Rules, World
+from tests.pages import ROOT
 from tests.sim.worlds import cluster, job
 
 JOBS = [job("a", 0, 100, 4), job("b", 1, 10, 4), job("c", 2, 10, 4)]
@@ -134,9 +137,11 @@ def test_nodes_that_are_down_or_drained_are_not_schedulable() -> None:
     assert [(n.state, n.schedulable) for n in nodes] == [("DOWN", False), ("IDLE+DRAIN", False)]
 
 
-def test_the_demo_never_waits_for_numba_or_torch() -> None:
+@pytest.mark.parametrize("module", ["rltuned.sim.backend", "scripts.tools.demo"])
+def test_the_demo_never_waits_for_numba_or_torch(module: str) -> None:
+    """`make demo` installs neither."""
     code = (
-        "import sys, rltuned.sim.backend; "
+        f"import sys, {module}; "
         "sys.exit(any(m in sys.modules for m in ('numba', 'torch', 'matplotlib')))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, cwd=ROOT).returncode == 0

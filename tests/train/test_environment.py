@@ -17,8 +17,8 @@ from rltuned.core.select import select
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.snapshot import Snapshot
 from rltuned.errors import TraceError
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.protocol import Protocol
-from rltuned.lab.replay.run import DecidedWorld
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.environment import NAME, REACH, QueueEnv, QueueVectorEnv
 from rltuned.policies.baselines import BASELINES

@@ -16,10 +16,11 @@ from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.site import backfill_text, line_to_write
 from rltuned.lab.compare import change_of_longest, change_of_mean, stretches_of
 from rltuned.lab.kernel.state import Shares
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.orders import in_cycles, layers_of
 from rltuned.lab.replay.play import Played, run
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
-from rltuned.lab.replay.run import DecidedWorld, Learning
+from rltuned.lab.replay.run import Learning
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.report import plots
 from rltuned.lab.train.predictor import FEWEST_JOBS, Fitted, fit
