@@ -105,18 +105,6 @@ def test_the_last_line_says_what_keeps_its_number(case: Case, number: signal.Sig
     case.assert_given_back()
 
 
-def test_without_its_lock_file_a_live_daemon_is_not_disturbed(case: Case) -> None:
-    with case.daemon() as daemon:
-        daemon.wait_for(lambda: case.turned, "the first order")
-        (case.state / "writer.lock").unlink()
-        refused = case.rltuned("restore", "--all")
-        assert refused.returncode == 1
-        assert "a live rltuned" in refused.stderr
-        assert case.turned
-        daemon.stops()
-    case.assert_given_back()
-
-
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 def test_a_journal_that_goes_away_under_the_daemon(case: Case, how: str) -> None:
     journal = case.state / "journal.sqlite"

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +24,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.systemd import SignalFlags
-from rltuned.daemon.wiring import Rig, build_rig, run_times_of
+from rltuned.daemon.wiring import build_rig, run_times_of
 from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Context, Snapshot
 from rltuned.journal.journal import Journal
@@ -52,56 +52,49 @@ LEAST_STEP_S: Final = 60.0
 """Writing.min_step_s: a smaller change of the delay is not written."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """One update, and the options with which a new job is the same. of: what it changes. by_root:
-    Slurm lets no user do so, and an administrator may.
-    """
-
-    update: str
-    options: tuple[str, ...]
-    of: str
-    by_root: bool = False
+BY_ROOT: Final = {"deadline", "contiguous"}
+"""Slurm lets no user change these, and an administrator may."""
 
 
 def moment(in_s: float) -> str:
     return datetime.fromtimestamp(time.time() + in_s).strftime("%Y-%m-%dT%H:%M:%S")  # noqa: DTZ006
 
 
-def changes() -> list[Change]:
-    """Each option of a job by its name, so that a later change takes the place of an earlier.
+def changes() -> list[tuple[str, str, str]]:
+    """Updates, the option with which a new job is the same, and its name, so that a later change
+    takes the place of an earlier.
 
     No range of nodes: once it is changed Slurm gives the fewest (tests/contract/test_sizes.py), so
     there is no job that could be submitted so.
     """
     later, far = moment(3_600.0), moment(3 * 86_400.0)
     return [
-        Change("TimeLimit=600", ("-t600",), "time"),
+        ("TimeLimit=600", "-t600", "time"),
         # no more than the partition "whole" allows: Slurm sees that a moment later
-        Change("TimeLimit=1-0", ("-t1-0",), "time"),
-        Change("TimeLimit=20", ("-t20",), "time"),
-        Change("NumNodes=2", ("-N2",), "nodes"),
-        Change("TresPerNode=gres:gpu:2", ("--gres=gpu:2",), "gpus"),
-        Change("MinMemoryNode=3000", ("--mem=3000",), "memory"),
-        Change("NumCPUs=8", ("-n8",), "cpus"),
-        Change("Account=other", ("-Aother",), "account"),
-        Change("QOS=high", ("-qhigh",), "qos"),
-        Change("Partition=whole", ("-pwhole",), "partition"),
-        Change("Partition=gpu,long", ("-pgpu,long",), "partition"),
-        Change("JobName=second", ("-Jsecond",), "name"),
-        Change("WorkDir=/tmp", ("--chdir=/tmp",), "folder"),
-        Change(f"Deadline={far}", (f"--deadline={far}",), "deadline", by_root=True),
-        Change(f"StartTime={later}", (f"--begin={later}",), "begin"),
-        Change("StartTime=now", (), "begin"),
-        Change("Features=pascal|kepler", ("-Cpascal|kepler",), "features"),
-        Change("ExcNodeList=m1", ("-xm1",), "excluded"),
-        Change("Licenses=foo:1", ("-Lfoo:1",), "licenses"),
-        Change("Comment=hello", ("--comment=hello",), "comment"),
-        Change("Nice=100", ("--nice=100",), "nice"),
-        Change("Requeue=0", ("--no-requeue",), "requeue"),
-        Change("Contiguous=1", ("--contiguous",), "contiguous", by_root=True),
-        Change("hold", ("--hold",), "hold"),
-        Change("release", (), "hold"),
+        ("TimeLimit=1-0", "-t1-0", "time"),
+        ("TimeLimit=20", "-t20", "time"),
+        ("NumNodes=2", "-N2", "nodes"),
+        ("TresPerNode=gres:gpu:2", "--gres=gpu:2", "gpus"),
+        ("MinMemoryNode=3000", "--mem=3000", "memory"),
+        ("NumCPUs=8", "-n8", "cpus"),
+        ("Account=other", "-Aother", "account"),
+        ("QOS=high", "-qhigh", "qos"),
+        ("Partition=whole", "-pwhole", "partition"),
+        ("Partition=gpu,long", "-pgpu,long", "partition"),
+        ("JobName=second", "-Jsecond", "name"),
+        ("WorkDir=/tmp", "--chdir=/tmp", "folder"),
+        (f"Deadline={far}", f"--deadline={far}", "deadline"),
+        (f"StartTime={later}", f"--begin={later}", "begin"),
+        ("StartTime=now", "", "begin"),
+        ("Features=pascal|kepler", "-Cpascal|kepler", "features"),
+        ("ExcNodeList=m1", "-xm1", "excluded"),
+        ("Licenses=foo:1", "-Lfoo:1", "licenses"),
+        ("Comment=hello", "--comment=hello", "comment"),
+        ("Nice=100", "--nice=100", "nice"),
+        ("Requeue=0", "--no-requeue", "requeue"),
+        ("Contiguous=1", "--contiguous", "contiguous"),
+        ("hold", "--hold", "hold"),
+        ("release", "", "hold"),
     ]
 
 
@@ -125,73 +118,56 @@ def lab() -> Iterator[SlurmLab]:
         yield started
 
 
-@dataclass
 class Watched:
     """A job of PLAIN in a full cluster, and a daemon in this process."""
 
-    lab: SlurmLab
-    folder: Path
-    options: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.options = {
-            "cpus": ("-n4",),
-            "time": ("-t60",),
-            "gpus": ("--gres=gpu:1",),
-            "name": ("-Jfirst",),
-        }
+    def __init__(self, lab: SlurmLab, folder: Path) -> None:
+        self.lab = lab
+        self.options = {"cpus": "-n4", "time": "-t60", "gpus": "--gres=gpu:1", "name": "-Jfirst"}
         self.config = write_settings(
-            self.folder / "rltuned.toml",
-            self.lab.conf,
+            folder / "rltuned.toml",
+            lab.conf,
             policy={"name": "delay"},
             order={"own": 0.3, "share": 1.0},
             limits={"hysteresis": 0.9},
             ladder={"stage": "full"},
         )
-        self.lab.clear()
-        block = self.lab.sbatch("-N5", "--exclusive", "-t1:00:00")
-        self.lab.wait_for(lambda: self.lab.state(block) == "R", "the nodes are busy")
+        lab.clear()
+        block = lab.sbatch("-N5", "--exclusive", "-t1:00:00")
+        lab.wait_for(lambda: lab.state(block) == "R", "the nodes are busy")
         for limit in ("-t45", "-t300", "-t1-0"):
-            self.lab.sbatch("--gres=gpu:1", "-n1", limit)
+            lab.sbatch("--gres=gpu:1", "-n1", limit)
         self.job = self.submit()
-        loaded = load(self.config)
-        self.salt = keep_salt(loaded.settings.daemon.state_dir)
-        self.loaded, self.log = loaded, make_log("console", "error")
-        self.world = SlurmBackend(
-            SlurmCli(conf=self.lab.conf), time.time, digester=Digester(self.salt)
-        )
-        self.rig: Rig = build_rig(loaded, self.world)
-        self.received, self.journal = Received(), Journal(loaded.settings.daemon.state_dir)
+        self.loaded, self.log = load(self.config), make_log("console", "error")
+        state = self.loaded.settings.daemon.state_dir
+        salt, cli = keep_salt(state), SlurmCli(conf=lab.conf)
+        self.world = SlurmBackend(cli, time.time, digester=Digester(salt))
+        self.rig = build_rig(self.loaded, self.world)
+        self.journal = Journal(state)
         self.loop = Loop(
-            self.rig,
-            SystemClock(),
-            self.journal,
-            self.received,
-            orders=SignalFlags(),
-            reload=lambda: self.rig,
-            run_times=run_times_of(loaded, self.salt, self.log),
-        )
+            self.rig, SystemClock(), self.journal, Received(), orders=SignalFlags(),
+            reload=lambda: self.rig, run_times=run_times_of(self.loaded, salt, self.log),
+        )  # fmt: skip
 
     def submit(self) -> int:
         """A job as it is asked for now."""
-        words = [word for options in self.options.values() for word in options]
         command = (*as_user(PLAIN), "sbatch", "--parsable", "--output=/dev/null")
         where = () if "folder" in self.options else ("--chdir=/",)
+        words = filter(None, self.options.values())
         done = self.lab.run(*command, *where, *words, "--wrap=sleep 600")
         return int(done.split(";")[0])
 
-    def change(self, one: Change) -> bool:
+    def change(self, update: str, option: str, of: str) -> bool:
         """Whether Slurm lets its user do so."""
-        is_update = "=" in one.update
-        words = ["update", f"JobId={self.job}", one.update]
-        words = words if is_update else [one.update, str(self.job)]
+        asked = ("update", f"JobId={self.job}", update)
+        words = asked if "=" in update else (update, str(self.job))
         try:
-            self.lab.run(*(() if one.by_root else as_user(PLAIN)), "scontrol", *words)
+            self.lab.run(*(() if of in BY_ROOT else as_user(PLAIN)), "scontrol", *words)
         except LabError:
             return False
-        self.options[one.of] = one.options
-        if one.of == "qos":  # 25.11 takes the time limit away with it
-            limit = self.options["time"][0].removeprefix("-t")
+        self.options[of] = option
+        if of == "qos":  # 25.11 takes the time limit away with it
+            limit = self.options["time"].removeprefix("-t")
             self.lab.run("scontrol", "update", f"JobId={self.job}", f"TimeLimit={limit}")
         return True
 
@@ -251,14 +227,14 @@ def walk(watched: Watched, seed: int) -> set[str]:
     steps = changes()
     draw.shuffle(steps)
     watched.cycle()
-    while steps:
-        tried = [steps.pop() for _ in range(min(2, len(steps)))]
-        done = [one for one in tried if watched.change(one)]
-        if {"begin", "hold"} & {one.of for one in done}:
+    for at in range(0, len(steps), 2):
+        done = [one for one in steps[at : at + 2] if watched.change(*one)]
+        now = {of for _, _, of in done}
+        if {"begin", "hold"} & now:
             time.sleep(SETTLES_S)
         if done:
-            check_stands(watched, " and ".join(one.update for one in done))
-        taken |= {one.of for one in done}
+            check_stands(watched, " and ".join(update for update, _, _ in done))
+        taken |= now
     return taken
 
 

@@ -94,55 +94,39 @@ def as_nobody(lab: SlurmLab, *words: str) -> int:
     return lab.sbatch("--uid=65534", "-D/tmp", "-o/dev/null", *words)
 
 
-@pytest.mark.parametrize("flags", ["MAINT,IGNORE_JOBS", "IGNORE_JOBS", "IGNORE_JOBS,DAILY"])
+LONG, IGNORE = ("-t120",), "Flags=IGNORE_JOBS"
+RESERVED: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+    (f"Nodes=ALL Users=root {IGNORE},MAINT", LONG, ("-t10",)),
+    (f"Nodes=ALL Users=root {IGNORE}", LONG, ("-t10",)),
+    (f"Nodes=ALL Users=root {IGNORE},DAILY", LONG, ("-t10",)),
+    (f"Nodes=p1 Users=daemon {IGNORE}", (*LONG, "-wp1"), (*LONG, "--gres=gpu:p100:1")),
+    ("Nodes=p1 Users=daemon CoreCnt=12", (*LONG, "-wp1", "-n8"), (*LONG, "-wp1", "-n4")),
+]
+"""What is reserved in 40 minutes, a job that would run into it, and one that does not."""
+
+
+@pytest.mark.parametrize(("words", "waits", "runs"), RESERVED)
 def test_a_job_that_would_run_into_a_reservation_starts_when_it_is_over(
-    lab: SlurmLab, flags: str
+    lab: SlurmLab, words: str, waits: tuple[str, ...], runs: tuple[str, ...]
 ) -> None:
-    reserve(
-        lab, "StartTime=now+40minutes", "Duration=4:00:00", "Nodes=ALL", f"Flags={flags}",
-        "Users=root",
-    )  # fmt: skip
-    long = lab.sbatch(*ONE, "-t120")
-    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, long), "Slurm says so")
-    short = lab.sbatch(*ONE, "-t10")
-    lab.wait_for(lambda: lab.state(short) == "R", "a short job still runs")
-    found = look(lab)
-    (kept,) = found.snapshot.reservations
-    entry, start = entry_of(found, long), start_of(found, long)
-    assert not entry.fits
-    assert entry.placement is None
-    assert "does not fit now" in entry.why
-    assert sure(start.low_s) >= kept.end_at - found.snapshot.taken_at
-
-
-def test_a_reservation_of_one_node_keeps_that_node_alone(lab: SlurmLab) -> None:
-    reserve(
-        lab, "StartTime=now+40minutes", "Duration=4:00:00", "Nodes=p1", "Flags=IGNORE_JOBS",
-        "Users=daemon",
-    )  # fmt: skip
-    job = lab.sbatch(*ONE, "-t120", "-wp1")
-    lab.wait_for(lambda: "ReqNodeNotAvail" in reason(lab, job), "Slurm says so")
-    found = look(lab)
-    (kept,) = found.snapshot.reservations
-    assert not entry_of(found, job).fits
-    assert sure(start_of(found, job).low_s) >= kept.end_at - found.snapshot.taken_at
-    other = lab.sbatch(*ONE, "-t120", "--gres=gpu:p100:1")
-    lab.wait_for(lambda: lab.state(other) == "R", "the other node takes jobs")
-
-
-def test_a_reservation_of_a_part_leaves_the_rest(lab: SlurmLab) -> None:
-    reserve(
-        lab, "StartTime=now+40minutes", "Duration=4:00:00", "Nodes=p1", "CoreCnt=12",
-        "Users=daemon",
-    )  # fmt: skip
-    wide = lab.sbatch("-n8", "-N1", "--mem=100", "-t120", "-wp1")
+    reserve(lab, "StartTime=now+40minutes", "Duration=4:00:00", *words.split())
+    job = lab.sbatch(*ONE, "-N1", *waits)
     # 23.11 without slurmdbd says InvalidAccount of a job that cannot start
-    said = {"Resources", "Priority", "InvalidAccount"}
-    lab.wait_for(lambda: reason(lab, wide) in said, "Slurm says so")
-    assert not entry_of(look(lab), wide).fits
-    lab.run("scancel", str(wide))
-    narrow = lab.sbatch("-n4", "-N1", "--mem=100", "-t120", "-wp1")
-    lab.wait_for(lambda: lab.state(narrow) == "R", "the rest is free")
+    said = {"Resources", "Priority", "InvalidAccount"} if "CoreCnt" in words else set()
+    lab.wait_for(
+        lambda: (why := reason(lab, job)) in said or "ReqNodeNotAvail" in why, "Slurm says so"
+    )
+    found = look(lab)
+    entry = entry_of(found, job)
+    assert (entry.fits, entry.placement) == (False, None)
+    assert "does not fit now" in entry.why
+    if "CoreCnt" not in words:
+        (kept,) = found.snapshot.reservations
+        begins_s = sure(start_of(found, job).low_s)
+        assert begins_s >= kept.end_at - found.snapshot.taken_at
+    lab.run("scancel", str(job))
+    other = lab.sbatch(*ONE, "-N1", *runs)
+    lab.wait_for(lambda: lab.state(other) == "R", "one that is over before, or beside it, runs")
 
 
 def test_a_node_with_a_job_that_has_it_for_its_user_is_free_for_that_user_alone(

@@ -16,13 +16,6 @@ from tests.programs import ran
 pytestmark = pytest.mark.slurm
 
 
-def test_lab_runs_a_job_on_a_typed_gpu(slurm: SlurmLab) -> None:
-    job = slurm.sbatch("--gres=gpu:p100:4", "-n2")
-    slurm.wait_for(lambda: slurm.state(job) == "R", "the job runs")
-    gres = slurm.run("sinfo", "-h", "-N", "-n", "p1,p2", "-O", "gresused:|")
-    assert "gpu:p100:4(IDX:0-3)" in gres
-
-
 def test_lab_leaves_no_process_and_no_folder(slurm: SlurmLab) -> None:
     assert slurm.controller_up()  # a second cluster lives beside the first
     with SlurmLab() as other:

@@ -432,25 +432,23 @@ def test_the_salt_is_drawn_once_and_no_other_user_can_read_it(tmp_path: Path) ->
     assert [p.name for p in tmp_path.iterdir()] == [SALT_FILE]
 
 
-@pytest.mark.parametrize("content", [b"", b"short", bytes(33)])
-def test_a_damaged_salt_is_never_replaced(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    ("content", "mode", "why"),
+    [
+        *((text, 0o600, f"salt: {len(text)} bytes instead of 32") for text in (b"", bytes(33))),
+        (bytes(32), 0o640, r"other users may read it \(mode 0640\); fix with: chmod 0600"),
+        (None, 0o700, "salt: cannot be read: Is a directory"),
+    ],
+)
+def test_a_salt_that_is_damaged_or_that_others_read_is_refused_and_kept(
+    tmp_path: Path, content: bytes | None, mode: int, why: str
+) -> None:
     path = tmp_path / SALT_FILE
-    path.write_bytes(content)
-    path.chmod(0o600)
-    with pytest.raises(JournalError, match=f"salt: {len(content)} bytes instead of 32"):
-        keep_salt(tmp_path)
-    assert path.read_bytes() == content
-
-
-def test_a_salt_that_others_may_read_or_that_is_no_file_is_refused(tmp_path: Path) -> None:
-    keep_salt(tmp_path)
-    (tmp_path / SALT_FILE).chmod(0o640)
-    says = r"other users may read it \(mode 0640\); fix with: chmod 0600"
-    with pytest.raises(JournalError, match=says):
-        read_salt(tmp_path)
-    (tmp_path / SALT_FILE).unlink()
-    (tmp_path / SALT_FILE).mkdir()
-    with pytest.raises(JournalError, match="salt: cannot be read: Is a directory"):
-        read_salt(tmp_path)
+    path.mkdir() if content is None else path.write_bytes(content)
+    path.chmod(mode)
+    for use in (read_salt, keep_salt):
+        with pytest.raises(JournalError, match=why):
+            use(tmp_path)
+    assert content is None or path.read_bytes() == content
     with pytest.raises(JournalError, match="cannot be written"):
         keep_salt(tmp_path / "absent")

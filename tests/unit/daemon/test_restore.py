@@ -30,6 +30,7 @@ from rltuned.domain.plan import (
     RELEASE,
     SITE_FACTOR,
     Action,
+    Field,
     Plan,
     Result,
     target_of,
@@ -83,14 +84,42 @@ def after_restore(
     return fates(restore(world, journal, FakeClock(), asked))
 
 
-def test_priority_is_released_with_the_users_nice(world: FakeBackend, journal: Journal) -> None:
+HELD = {"priority": 0, "held_by": "user", "live": True}
+NICE_AGAIN = (Fate.RESTORED, "nice 7 set again", NICE)
+STATES: list[tuple[dict[str, Any], tuple[Fate, str, Field | None]]] = [
+    ({}, (Fate.RESTORED, "priority 900 released to multifactor, nice 7 set again", RELEASE)),
+    ({"priority": 300}, (Fate.RESTORED, "", RELEASE)),  # backfill put its old number back
+    (HELD, NICE_AGAIN),
+    ({**HELD, "held_by": "admin"}, NICE_AGAIN),
+    ({"priority": 350, "live": True}, NICE_AGAIN),  # held, and freed since
+    ({"priority": 0, "reason": "BadConstraints"}, (Fate.HELD, "JobId=1 Nice=7", None)),  # by nobody
+    ({**HELD, "live": False}, (Fate.HELD, "JobId=1 Nice=7", None)),  # basic: a nice would free it
+    ({"priority": 300, "live": True, "nice": 20}, (Fate.CHANGED, "it was 7 before", None)),
+]
+"""What becomes of a job of nice 7 with a priority of ours; its fate, and the field written last."""
+
+
+@pytest.mark.parametrize(("since", "fate"), STATES)
+def test_a_priority_and_the_nice_beside_it_are_given_back_as_the_job_stands(
+    world: FakeBackend,
+    journal: Journal,
+    since: dict[str, Any],
+    fate: tuple[Fate, str, Field | None],
+) -> None:
     change(world, journal, set_priority(world.job(1), 900))
     assert world.job(1).nice == 0
-    (item,) = restore(world, journal, FakeClock())
-    assert item.fate is Fate.RESTORED
-    assert item.detail == "priority 900 released to multifactor, nice 7 set again"
-    assert (world.job(1).priority, world.job(1).nice) == (NATURAL, 7)
-    assert journal.claims("test") == ()
+    now = replace(world.job(1), **since)
+    world.put(now)
+    plans = len(world.plans)
+    (found,) = restore(world, journal, FakeClock())
+    assert found.fate is fate[0]
+    assert fate[1] in found.detail
+    assert [p.actions[-1].field for p in world.plans[plans:]] == ([fate[2]] if fate[2] else [])
+    if fate[2] == RELEASE:
+        assert (world.job(1).priority, world.job(1).nice) == (NATURAL, 7)
+    else:  # a held job stays held
+        assert world.job(1) == (replace(now, nice=7) if fate[2] else now)
+    assert journal.is_clean() == bool(fate[2])
 
 
 def test_a_dependent_job_gives_its_number_back_unseen(world: FakeBackend, journal: Journal) -> None:
@@ -102,60 +131,6 @@ def test_a_dependent_job_gives_its_number_back_unseen(world: FakeBackend, journa
     expected = Action(SITE_FACTOR, target_of(held), 100, 40, priority=held.priority)
     assert world.plans[-1].actions == (expected,)
     assert undo(replace(held, owned=Ownership("site_factor", 100, original=40))) == expected
-
-
-def test_a_value_that_backfill_put_back_is_still_ours(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    world.put(replace(world.job(1), priority=300))  # frozen at its old number
-    assert after_restore(world, journal) == {1: Fate.RESTORED}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"priority": 0, "held_by": "user"},
-        {"priority": 0, "held_by": "admin"},
-        {"priority": 350},  # and freed since
-    ],
-)
-def test_a_job_that_was_held_gets_its_nice_and_nothing_else(
-    world: FakeBackend, journal: Journal, case: dict[str, Any]
-) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    held = replace(world.job(1), live=True, **case)
-    world.put(held)
-    (found,) = restore(world, journal, FakeClock())
-    assert world.plans[-1].actions == (Action(NICE, target_of(held), 0, 7),)
-    assert world.job(1) == replace(held, nice=7)
-    assert (found.fate, found.detail[:16]) == (Fate.RESTORED, "nice 7 set again")
-    assert journal.is_clean()
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        {"reason": "BadConstraints"},  # held by nobody
-        {"held_by": "user", "live": False},  # priority/basic
-    ],
-)
-def test_where_a_nice_would_free_the_job_it_is_only_reported(
-    world: FakeBackend, journal: Journal, case: dict[str, object]
-) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    world.put(replace(world.job(1), priority=0, **case))  # type: ignore[arg-type]
-    plans = len(world.plans)
-    (found,) = restore(world, journal, FakeClock())
-    assert found.fate is Fate.HELD
-    assert found.detail.endswith("then set its nice by: scontrol update JobId=1 Nice=7")
-    assert len(world.plans) == plans
-
-
-def test_a_nice_that_somebody_set_since_is_left_alone(world: FakeBackend, journal: Journal) -> None:
-    change(world, journal, set_priority(world.job(1), 900))
-    world.put(replace(world.job(1), priority=300, live=True, nice=20))
-    (found,) = restore(world, journal, FakeClock())
-    assert (found.fate, found.detail) == (Fate.CHANGED, "nice is 20, it was 7 before")
-    assert world.job(1).nice == 20
 
 
 def test_one_task_gives_back_the_record_that_holds_it(journal: Journal) -> None:
@@ -371,54 +346,34 @@ def change_of_task(world: FakeBackend, journal: Journal, action: Action) -> None
     journal.settle(ticket, world.apply(plan), at=NOW)
 
 
-def fates_of_tasks(world: FakeBackend, journal: Journal) -> dict[int, Fate]:
-    items = restore(world, journal, FakeClock())
-    return {int(item.claim.target.job_id): item.fate for item in items}
+FREED = {"priority": 350, "live": True}
+TASKS: list[tuple[PendingJob, dict[str, Any] | None]] = [
+    (task(13, priority=900), {"priority": NATURAL, "nice": 7}),
+    (task(13, priority=901), None),  # a number that rltuned never wrote
+    (task(13, fixed=False, **HELD), {"nice": 7}),
+    (task(13, fixed=False, **FREED), {"nice": 7}),
+    (task(NEWEST, fixed=False, **HELD), None),  # older than the write: its nice is its own
+]
 
 
-def test_a_task_with_a_record_of_its_own_is_released_too(journal: Journal) -> None:
+@pytest.mark.parametrize(("parted", "given"), TASKS)
+def test_a_task_that_was_parted_from_its_array_is_given_back_too(
+    journal: Journal, parted: PendingJob, given: dict[str, Any] | None
+) -> None:
     world = FakeBackend(snapshot(WHOLE))
     change_of_task(world, journal, set_priority(WHOLE, 900))
-    world.put(task(13, priority=900))
-    change_of_task(world, journal, replace(set_priority(world.job(10), 800), nice=7))
-    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
-    assert (world.job(13).priority, world.job(13).nice) == (NATURAL, 7)
-    assert fates_of_tasks(world, journal) == {}
-
-
-def test_a_number_that_we_never_wrote_is_somebody_elses(journal: Journal) -> None:
-    world = FakeBackend(snapshot(WHOLE))
-    change_of_task(world, journal, set_priority(WHOLE, 900))
-    world.put(task(13, priority=901))
-    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED}
-    assert world.job(13).priority == 901
-
-
-@pytest.mark.parametrize(
-    "fields", [{"priority": 0, "held_by": "user", "live": True}, {"priority": 350, "live": True}]
-)
-def test_a_task_once_held_gets_its_nice_back(journal: Journal, fields: dict[str, object]) -> None:
-    world = FakeBackend(snapshot(WHOLE))
-    change_of_task(world, journal, set_priority(WHOLE, 900))
-    held = task(NEWEST + 1, fixed=False, **fields)
-    world.put(held)
-    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED, NEWEST + 1: Fate.RESTORED}
-    assert world.job(NEWEST + 1) == replace(held, nice=7)
-
-
-def test_a_record_that_is_older_than_our_write_has_a_nice_of_its_own(journal: Journal) -> None:
-    older = task(NEWEST, priority=0, held_by="user", live=True, fixed=False)
-    world = FakeBackend(snapshot(WHOLE, older))
-    change_of_task(world, journal, set_priority(WHOLE, 900))
-    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED}
-    assert world.job(NEWEST) == older
+    world.put(parted)
+    ours = (10, int(parted.job_id)) if given else (10,)
+    assert after_restore(world, journal) == dict.fromkeys(ours, Fate.RESTORED)
+    assert world.job(parted.job_id) == replace(parted, **(given or {}))
+    assert after_restore(world, journal) == {}
 
 
 def test_words_go_along(journal: Journal) -> None:
     world = FakeBackend(snapshot(replace(WHOLE, oversubscribe="NO")))
     change_of_task(world, journal, Action(OVERSUBSCRIBE, target_of(WHOLE), "NO", "YES"))
     world.put(task(13, fixed=False, priority=300, live=True, oversubscribe="YES"))
-    assert fates_of_tasks(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
+    assert after_restore(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
     assert world.job(13).oversubscribe == "NO"
 
 
@@ -501,26 +456,21 @@ def test_an_off_block_and_a_hold_leave_it_as_it_is(journal: Journal) -> None:
     assert not isolating(world, journal, SHARING).actions
 
 
-@pytest.mark.parametrize("word", ["OK", "USER"])
-def test_a_word_that_slurm_does_not_take_stays_unwritten(journal: Journal, word: str) -> None:
-    world = FakeBackend(snapshot(exclusive(flag=word)))
-    noted(journal, set_flag(exclusive(flag=word), "YES"), by=world.apply)
-    assert not undo_plan(marked_by(journal, world.world)).actions
-
-
-def test_a_flag_that_somebody_else_changed_is_left_alone(journal: Journal) -> None:
-    world = FakeBackend(snapshot(exclusive()))
-    noted(journal, set_flag(exclusive(), "YES"), by=world.apply)
-    world.put(exclusive(flag="NO"))
+@pytest.mark.parametrize(
+    ("old", "new", "now", "says"),
+    [
+        ("NO", "YES", "NO", "OverSubscribe is NO, rltuned wrote YES"),  # somebody else's
+        ("OK", "NO", "NO", "OverSubscribe=OK cannot be set"),
+        ("USER", "YES", "YES", "OverSubscribe=USER cannot be set"),
+    ],
+)
+def test_a_word_that_is_not_ours_or_that_slurm_does_not_take_stays(
+    journal: Journal, old: str, new: str, now: str, says: str
+) -> None:
+    world = FakeBackend(snapshot(exclusive(flag=old)))
+    noted(journal, set_flag(exclusive(flag=old), new), by=world.apply)
+    world.put(exclusive(flag=now))
     assert not undo_plan(marked_by(journal, world.world)).actions
     (item,) = restore(world, journal, FakeClock())
     assert item.fate is Fate.CHANGED
-    assert "OverSubscribe is NO, rltuned wrote YES" in item.detail
-
-
-def test_ok_cannot_be_set_and_is_reported(journal: Journal) -> None:
-    free = job(1, oversubscribe="OK")
-    world = FakeBackend(snapshot(free))
-    noted(journal, Action(OVERSUBSCRIBE, target_of(free), "OK", "NO"), by=world.apply)
-    (item,) = restore(world, journal, FakeClock())
-    assert (item.fate, item.detail) == (Fate.CHANGED, "OverSubscribe=OK cannot be set")
+    assert says in item.detail

@@ -1,17 +1,14 @@
 """`rltuned check` on recorded configurations, changed one line at a time."""
 
-import inspect
 import re
 from pathlib import Path
 from string import Formatter
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 import rltuned
 from rltuned.cli import check, check_slurm
-from rltuned.slurm import config_checks
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.config_checks import SITE, Check, Status, examine, site_facts
 from rltuned.slurm.run import SlurmCli
@@ -113,21 +110,6 @@ def test_a_text_names_facts_alone() -> None:
         texts = [text for row in table for state in row.states for text in state[2:]]
         names = {name for text in texts for _, name, _, _ in Formatter().parse(text) if name}
         assert {re.split(r"[.[]", name)[0] for name in names} <= {*facts, "found"}
-
-
-@pytest.mark.parametrize(
-    ("module", "facts"),
-    [
-        (config_checks, SITE_FACTS),
-        (check, TABLES[1][1]),
-        (check_slurm, {*TABLES[2][1], *TABLES[3][1]}),
-    ],
-)
-def test_a_condition_asks_for_facts_alone(module: ModuleType, facts: set[str]) -> None:
-    """Facts in small letters; Slurm leaves out keys of its configuration."""
-    named = set(re.findall(r'\bs\["(\w+)"\]', inspect.getsource(module)))
-    assert len(named) > 5
-    assert {name for name in named if name.islower()} <= facts
 
 
 def test_every_check_is_documented() -> None:

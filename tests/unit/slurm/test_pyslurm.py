@@ -114,38 +114,34 @@ def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("load", "version", "why"),
+    ("load", "version", "edit", "why"),
     [
-        ("return Jobs()", "25.11.2", "pyslurm 25.11.2 of .* is not of slurmctld's release, 26.05"),
-        ("return Jobs()", "", r"pyslurm \? of .* is not of slurmctld's release"),
-        ("import os; os.abort()", "26.5.0", "ended with -6"),
-        ("raise KeyError('gpu')", "26.5.0", "ended with 1: .*KeyError: 'gpu'"),
+        ("return Jobs()", "25.11.2", "", "pyslurm 25.11.2 of .* is not of slurmctld's release, 26"),
+        ("return Jobs()", "", "", r"pyslurm \? of .* is not of slurmctld's release"),
+        ("import os; os.abort()", "26.5.0", "", "ended with -6"),
+        ("raise KeyError('gpu')", "26.5.0", "", "ended with 1: .*KeyError: 'gpu'"),
+        ("return Jobs()", "26.5.0", "is_cronjob = None", r"26\.5\.0: a Job has no is_cronjob"),
+        ("return Jobs()", "26.5.0", "class Jobs(dict)", r"26\.5\.0 has no class Jobs"),
     ],
 )
 def test_a_pyslurm_that_is_unfit_says_why(
-    tmp_path: Path, load: str, version: str, why: str
+    tmp_path: Path, load: str, version: str, edit: str, why: str
 ) -> None:
+    python, module = interpreter(tmp_path, load, version), tmp_path / "pyslurm.py"
+    if edit:
+        other = "class Other(dict)" if "class" in edit else "pass"
+        module.write_text(module.read_text().replace(edit, other))
     with pytest.raises(UnusableError, match=why):
-        ask(tmp_path, load, version)
+        source(Commands(SlurmCli(timeout_s=60.0)), python).jobs((26, 5))
 
 
 def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
-    commands = Commands(SlurmCli())
-    with pytest.raises(UnusableError, match="No module named 'pyslurm'"):
-        source(commands, Path(sys.executable)).jobs((26, 5))
-    with pytest.raises(UnusableError, match=r"pyslurm is not installed in .*/nowhere"):
-        source(commands, tmp_path / "nowhere").jobs((26, 5))
-
-
-def test_an_older_class_without_an_attribute_is_unfit(tmp_path: Path) -> None:
-    python = interpreter(tmp_path, "return Jobs()")
-    module = tmp_path / "pyslurm.py"
-    module.write_text(module.read_text().replace("is_cronjob = None", "pass"))
-    with pytest.raises(UnusableError, match=r"pyslurm 26\.5\.0: a Job has no is_cronjob"):
-        source(Commands(SlurmCli()), python).jobs((26, 5))
-    module.write_text('__version__ = "22.5.3"\n')
-    with pytest.raises(UnusableError, match=r"pyslurm 22\.5\.3 has no class Jobs"):
-        source(Commands(SlurmCli()), python).jobs((22, 5))
+    for python, why in (
+        (Path(sys.executable), "No module named 'pyslurm'"),
+        (tmp_path / "nowhere", r"pyslurm is not installed in .*/nowhere"),
+    ):
+        with pytest.raises(UnusableError, match=why):
+            source(Commands(SlurmCli()), python).jobs((26, 5))
 
 
 def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None:
@@ -164,16 +160,19 @@ def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
     assert [(c.program, c.exit_code) for c in calls] == [("pyslurm", None)]
 
 
-@pytest.mark.parametrize("out", ["", "[]", "{", '{"protocol":1,"pyslurm":"26.5.0","jobs":0}'])
-def test_an_answer_that_is_none_is_refused(tmp_path: Path, out: str) -> None:
-    with pytest.raises(SnapshotError, match="pyslurm: "):
-        answering(tmp_path, out).jobs((26, 5))
+HEAD = '{"protocol":2,"pyslurm":"26.5.0","jobs":%s}\n%s'
+CUT = "jobs in the answer, .* were announced"
 
 
-@pytest.mark.parametrize(("jobs", "lines"), [("null", ""), ("[7]", "[7]\n"), ("2", "[7]\n")])
-def test_an_answer_that_is_cut_is_refused(tmp_path: Path, jobs: str, lines: str) -> None:
-    out = f'{{"protocol":2,"pyslurm":"26.5.0","jobs":{jobs}}}\n{lines}'
-    with pytest.raises(SnapshotError, match=r"jobs in the answer, .* were announced"):
+@pytest.mark.parametrize(
+    ("out", "why"),
+    [
+        *((out, "pyslurm: ") for out in ("", "[]", "{", '{"protocol":1,"pyslurm":"2","jobs":0}')),
+        *((HEAD % said, CUT) for said in (("null", ""), ("[7]", "[7]\n"), ("2", "[7]\n"))),
+    ],
+)
+def test_an_answer_that_is_none_or_cut_is_refused(tmp_path: Path, out: str, why: str) -> None:
+    with pytest.raises(SnapshotError, match=why):
         answering(tmp_path, out).jobs((26, 5))
 
 

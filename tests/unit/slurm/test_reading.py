@@ -257,6 +257,19 @@ def test_site() -> None:
 # -- whole answers, through the real commands ---------------------------------------------------
 
 
+def edited(job: str, **cells: str) -> str:
+    """The recorded queue with other cells in the row of one job; columns as squeue names them."""
+    end = "\x1e#recorded\n"
+    head, *records = RECORDED.text("squeue").split(end)
+    mark = f"\x1f{RECORDED.ids[job]}\x1f{RECORDED.ids[job]}\x1f"
+    (at,) = (number for number, record in enumerate(records) if mark in record)
+    fields, names = records[at].split("\x1f"), head.split("\x1f")
+    for name, value in cells.items():
+        fields[names.index(name)] = value
+    records[at] = "\x1f".join(fields)
+    return end.join([head, *records])
+
+
 @pytest.mark.parametrize("name", ["squeue", "sinfo", "sprio"])
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.999])
 def test_cut_answers_skip_the_cycle(tmp_path: Path, name: str, part: float) -> None:
@@ -273,11 +286,8 @@ def test_garbage_skips_the_cycle(tmp_path: Path, name: str) -> None:
 
 
 def test_an_unreadable_field_costs_that_job(tmp_path: Path) -> None:
-    text = RECORDED.text("squeue")
     job_id = RECORDED.ids["unlimited"]
-    record = next(r for r in text.split("\n") if f"\x1f{job_id}\x1f{job_id}\x1f" in r)
-    broken = text.replace(record, record.replace("UNLIMITED", "a while"))
-    seen = replay(tmp_path, RECORDED, squeue=broken).observe()
+    seen = replay(tmp_path, RECORDED, squeue=edited("unlimited", TIME_LIMIT="a while")).observe()
     whole = replay(tmp_path, RECORDED).observe()
     assert [(u.kind, u.job_id) for u in seen.unreadable] == [("job", job_id)]
     job = next(j for j in seen.pending if j.job_id == job_id)
@@ -322,19 +332,9 @@ def test_garbage_site_factor_stays_unknown(tmp_path: Path) -> None:
     assert next(j for j in snapshot.pending if j.job_id == job_id).site_factor is None
 
 
-@pytest.mark.parametrize("column", [("PD", "P\x1b[31mD"), ("442", "9" * 30), ("442", "4_42")])
-def test_values_that_slurm_cannot_mean_cost_that_job(
-    tmp_path: Path, column: tuple[str, str]
-) -> None:
-    head, *records = RECORDED.text("squeue").split("\x1e#recorded\n")
-    state = next(r for r in records if "\x1fPD\x1f" in r)
-    fields = state.split("\x1f")
-    place = fields.index("PD") + (0 if column[0] == "PD" else 2)
-    fields[place] = column[1]
-    text = "\x1e#recorded\n".join(
-        [head, *("\x1f".join(fields) if r == state else r for r in records)]
-    )
-    seen = replay(tmp_path, RECORDED, squeue=text).observe()
+@pytest.mark.parametrize("cells", [{"ST": "P\x1b[31mD"}, {"JOBID": "9" * 30}, {"JOBID": "4_42"}])
+def test_values_that_slurm_cannot_mean_cost_that_job(tmp_path: Path, cells: dict[str, str]) -> None:
+    seen = replay(tmp_path, RECORDED, squeue=edited("gpu_plain", **cells)).observe()
     whole = replay(tmp_path, RECORDED).observe()
     assert len(seen.pending) == len(whole.pending) - 1
     assert len(seen.unreadable) == 1
@@ -377,17 +377,8 @@ def test_an_exclusive_partition_makes_its_jobs_exclusive_and_no_others(tmp_path:
 def test_the_roomiest_node_says_on_how_few_nodes_a_job_can_run(tmp_path: Path) -> None:
     """Six CPUs fit on one node of eight, whatever the smaller nodes of the partition have."""
     job_id = RECORDED.ids["gpu_plain"]
-    head, *records = RECORDED.text("squeue").split("\x1e#recorded\n")
-    at = next(n for n, r in enumerate(records) if f"\x1f{job_id}\x1f{job_id}\x1f" in r)
-    fields = records[at].split("\x1f")
-    names = head.split("\x1f")
-    for name, value in (
-        ("TRES_ALLOC", "cpu=6,mem=1000M,node=1"), ("CPUS", "6"), ("TASKS", "1"), ("NODES", "3")
-    ):  # fmt: skip
-        fields[names.index(name)] = value
-    records[at] = "\x1f".join(fields)
-    changed = "\x1e#recorded\n".join([head, *records])
-    seen = replay(tmp_path, RECORDED, squeue=changed).observe()
+    asks = {"TRES_ALLOC": "cpu=6,mem=1000M,node=1", "CPUS": "6", "TASKS": "1", "NODES": "3"}
+    seen = replay(tmp_path, RECORDED, squeue=edited("gpu_plain", **asks)).observe()
     (request,) = (j.request for j in seen.pending if j.job_id == job_id)
     assert (request.total.gpus, request.nodes, request.nodes_most) == (2, 1, 3)
 

@@ -1,6 +1,7 @@
 """Slurm's notations: what was formatted is read again, garbage is a ValueError and nothing else."""
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -23,167 +24,95 @@ from rltuned.slurm.values import (
 )
 from tests.histories import format_limit
 
-
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("p1", ("p1",)),
-        ("p[1-2],k1", ("p1", "p2", "k1")),
-        ("n[008-010,12]", ("n008", "n009", "n010", "n12")),
-        ("p[1-3,07],q,r[1-2]x", ("p1", "p2", "p3", "p07", "q", "r1x", "r2x")),
-        ("r[1-2]n[1,3]", ("r1n1", "r1n3", "r2n1", "r2n3")),
-        ("gpu-a.lan,x[1]-ib", ("gpu-a.lan", "x1-ib")),
-        ("(null)", ()),
-        ("", ()),
-        ("None assigned", ()),
-    ],
-)
-def test_expand_hosts(text: str, names: tuple[str, ...]) -> None:
-    assert expand_hosts(text) == names
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
+READ: list[tuple[Callable[[str], object], dict[str, object]]] = [
+    (expand_hosts, {
+        "p1": ("p1",),
+        "p[1-2],k1": ("p1", "p2", "k1"),
+        "n[008-010,12]": ("n008", "n009", "n010", "n12"),
+        "p[1-3,07],q,r[1-2]x": ("p1", "p2", "p3", "p07", "q", "r1x", "r2x"),
+        "r[1-2]n[1,3]": ("r1n1", "r1n3", "r2n1", "r2n3"),
+        "gpu-a.lan,x[1]-ib": ("gpu-a.lan", "x1-ib"),
+        "(null)": (), "": (), "None assigned": (),
+    }),
+    (lambda text: list(parse_gres(text)), {
+        "gpu:2": [Gres("gpu", "", 2)],
+        "gpu": [Gres("gpu", "", 1)],
+        "gpu:p100": [Gres("gpu", "p100", 1)],
+        "gpu:p100:4": [Gres("gpu", "p100", 4)],
+        "gpu:a100_1g.5gb:2": [Gres("gpu", "a100_1g.5gb", 2)],
+        "gpu:p100:4(S:0-1)": [Gres("gpu", "p100", 4, "S:0-1")],
+        "gpu:p100:3(IDX:0-1,3),shard:0": [
+            Gres("gpu", "p100", 3, "IDX:0-1,3"), Gres("shard", "", 0)],
+        "gpu:m40:0(IDX:N/A)": [Gres("gpu", "m40", 0, "IDX:N/A")],
+        "gpu:(null):2(IDX:0-1)": [Gres("gpu", "", 2, "IDX:0-1")],
+        "gpu:t4:2,shard:t4:8(4/4,0/4)": [Gres("gpu", "t4", 2), Gres("shard", "t4", 8, "4/4,0/4")],
+        "gres:gpu:p100:4": [Gres("gpu", "p100", 4)],
+        "gres/gpu:p100=2": [Gres("gpu", "p100", 2)],
+        "gres/gpu:2,gres/shard:1": [Gres("gpu", "", 2), Gres("shard", "", 1)],
+        "gres/gpu=1": [Gres("gpu", "", 1)],
+        "bandwidth:lustre:no_consume:4G": [Gres("bandwidth", "lustre", 4 * 1024**3)],
+        "(null)": [], "N/A": [],
+    }),
+    (parse_tres, {
+        "cpu=6,mem=62.50G,node=1,billing=6,gres/gpu=2,gres/gpu:p100=2": {
+            "cpu": 6, "mem": 64_000, "node": 1, "billing": 6, "gres/gpu": 2, "gres/gpu:p100": 2},
+        "N/A": {},
+    }),
+    (parse_memory_mib, {
+        "0": 0, "700": 700, "500M": 500, "3G": 3072, "1.50G": 1536, "2T": 2_097_152,
+        "1K": 1,  # rounded up, not lost
+    }),
+    (parse_count, {"2K": 2048}),
+    (parse_limit_s, {
+        "5:00": 300.0, "1:00:00": 3600.0, "1-00:00:00": 86_400.0, "2-12": 216_000.0, "30": 1800.0,
+        "UNLIMITED": math.inf, "infinite": math.inf,
+        "n/a": None, "NOT_SET": None, "Partition_Limit": None,
+    }),
+    (parse_epoch, {
+        "1795246314": 1_795_246_314.0, "N/A": None, "0": None, "9" * 11: 99_999_999_999.0}),
+    (lambda text: (t := parse_tasks(text)) and (t.count, t.throttle, t.text, t.named), {
+        "[0-9,12,20-30:5%3]": (14, 3, "0-9,12,20-30:5", "0-9,12,20,25,30"),
+        "0-6:2,8-9,11": (7, None, "0-6:2,8-9,11", "0,2,4,6,8-9,11"),  # no steps for scontrol
+    }),
+    (absent, {
+        **dict.fromkeys(("", "(null)", "N/A", "n/a", "None", "Unknown"), True), "gpu": False}),
+]  # fmt: skip
+REFUSED: list[tuple[Callable[[str], object], tuple[str, ...], str]] = [
+    (expand_hosts, (
         "p[1-2", "p1]", "p[2-1]", "p[a]", "p[]", "p1,", "a,,b", "a[1-]", "a[[1]]", "b[-1]",
         "p[1-99999999]", "a[1-2000]b[1-2000]",
-    ],
-)  # fmt: skip
-def test_expand_hosts_refuses(text: str) -> None:
-    with pytest.raises(ValueError, match=r"hostlist|brackets"):
-        expand_hosts(text)
+    ), "hostlist|brackets"),
+    (lambda text: cluster.expand_hosts(text, most=10),
+     ("", "a[1-11]", "a[1-5]b[1-3]", "a[1-9],b[1-9]"), "hostlist"),
+    (lambda text: list(parse_gres(text)),
+     ("gpu:p100:4(IDX:0", "gpu)2(", ":2", "gpu=x", "gpu:2,,", "(a)"), "GRES|brackets|amount"),
+    (parse_tres, ("cpu", "=2", "cpu=x", "mem=1X"), "TRES|amount"),
+    (parse_memory_mib, ("", "M", "-1M", "1..0G", "1e3", "500 M", "٣M"), "no amount"),
+    (parse_limit_s, ("x", "1:2:3:4", "-5:00"), "time limit"),
+    (parse_epoch, ("2026-11-21T07:30:36", "9" * 12), "Unix time"),
+    (parse_tasks, ("0-9...", "", "a", "3-1", "1%", "1-2:0", "0-9%x"), "array tasks"),
+]  # fmt: skip
 
 
-def test_more_names_than_are_wanted_are_refused() -> None:
+@pytest.mark.parametrize(("read", "texts"), READ)
+def test_what_slurm_prints_is_read(read: Callable[[str], object], texts: dict[str, object]) -> None:
+    assert {text: read(text) for text in texts} == texts
+
+
+@pytest.mark.parametrize(("read", "texts", "why"), REFUSED)
+def test_what_slurm_cannot_mean_is_refused(
+    read: Callable[[str], object], texts: tuple[str, ...], why: str
+) -> None:
+    for text in texts:
+        with pytest.raises(ValueError, match=why):
+            read(text)
+
+
+def test_as_many_names_as_are_wanted_and_packed_tasks() -> None:
     assert len(cluster.expand_hosts("a[1-10]", most=10)) == 10
-    for many in ("", "a[1-11]", "a[1-5]b[1-3]", "a[1-9],b[1-9]"):
-        with pytest.raises(ValueError, match="hostlist"):
-            cluster.expand_hosts(many, most=10)
-
-
-@pytest.mark.parametrize(
-    ("text", "items"),
-    [
-        ("gpu:2", [Gres("gpu", "", 2)]),
-        ("gpu", [Gres("gpu", "", 1)]),
-        ("gpu:p100", [Gres("gpu", "p100", 1)]),
-        ("gpu:p100:4", [Gres("gpu", "p100", 4)]),
-        ("gpu:a100_1g.5gb:2", [Gres("gpu", "a100_1g.5gb", 2)]),
-        ("gpu:p100:4(S:0-1)", [Gres("gpu", "p100", 4, "S:0-1")]),
-        (
-            "gpu:p100:3(IDX:0-1,3),shard:0",
-            [Gres("gpu", "p100", 3, "IDX:0-1,3"), Gres("shard", "", 0)],
-        ),
-        ("gpu:m40:0(IDX:N/A)", [Gres("gpu", "m40", 0, "IDX:N/A")]),
-        ("gpu:(null):2(IDX:0-1)", [Gres("gpu", "", 2, "IDX:0-1")]),
-        (
-            "gpu:t4:2,shard:t4:8(4/4,0/4)",
-            [Gres("gpu", "t4", 2), Gres("shard", "t4", 8, "4/4,0/4")],
-        ),
-        ("gres:gpu:p100:4", [Gres("gpu", "p100", 4)]),
-        ("gres/gpu:p100=2", [Gres("gpu", "p100", 2)]),
-        ("gres/gpu:2,gres/shard:1", [Gres("gpu", "", 2), Gres("shard", "", 1)]),
-        ("gres/gpu=1", [Gres("gpu", "", 1)]),
-        ("bandwidth:lustre:no_consume:4G", [Gres("bandwidth", "lustre", 4 * 1024**3)]),
-        ("(null)", []),
-        ("N/A", []),
-    ],
-)
-def test_parse_gres(text: str, items: list[Gres]) -> None:
-    assert list(parse_gres(text)) == items
-
-
-@pytest.mark.parametrize("text", ["gpu:p100:4(IDX:0", "gpu)2(", ":2", "gpu=x", "gpu:2,,", "(a)"])
-def test_parse_gres_refuses(text: str) -> None:
-    with pytest.raises(ValueError, match=r"GRES|brackets|amount"):
-        parse_gres(text)
-
-
-def test_parse_tres() -> None:
-    assert parse_tres("cpu=6,mem=62.50G,node=1,billing=6,gres/gpu=2,gres/gpu:p100=2") == {
-        "cpu": 6,
-        "mem": 64_000,
-        "node": 1,
-        "billing": 6,
-        "gres/gpu": 2,
-        "gres/gpu:p100": 2,
-    }
-    assert parse_tres("N/A") == {}
-    for bad in ("cpu", "=2", "cpu=x", "mem=1X"):
-        with pytest.raises(ValueError, match=r"TRES|amount"):
-            parse_tres(bad)
-
-
-@pytest.mark.parametrize(
-    ("text", "mib"),
-    [("0", 0), ("700", 700), ("500M", 500), ("3G", 3072), ("1.50G", 1536), ("2T", 2_097_152)],
-)
-def test_parse_memory(text: str, mib: int) -> None:
-    assert parse_memory_mib(text) == mib
-
-
-def test_memory_below_one_mib_is_rounded_up_not_lost() -> None:
-    assert parse_memory_mib("1K") == 1
-    assert parse_count("2K") == 2048
-
-
-@pytest.mark.parametrize("text", ["", "M", "-1M", "1..0G", "1e3", "500 M", "٣M"])
-def test_parse_memory_refuses(text: str) -> None:
-    with pytest.raises(ValueError, match="no amount"):
-        parse_memory_mib(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("5:00", 300.0),
-        ("1:00:00", 3600.0),
-        ("1-00:00:00", 86_400.0),
-        ("2-12", 216_000.0),
-        ("30", 1800.0),
-        ("UNLIMITED", math.inf),
-        ("infinite", math.inf),
-        ("n/a", None),
-        ("NOT_SET", None),
-        ("Partition_Limit", None),
-    ],
-)
-def test_parse_limit(text: str, seconds: float | None) -> None:
-    assert parse_limit_s(text) == seconds
-
-
-def test_times_that_are_none() -> None:
-    for text in ("x", "1:2:3:4", "-5:00"):
-        with pytest.raises(ValueError, match="time limit"):
-            parse_limit_s(text)
-    assert parse_epoch("1795246314") == 1_795_246_314.0
-    assert parse_epoch("N/A") is None
-    assert parse_epoch("0") is None
-    assert parse_epoch("9" * 11) == 99_999_999_999.0
-    for text in ("2026-11-21T07:30:36", "9" * 12):
-        with pytest.raises(ValueError, match="Unix time"):
-            parse_epoch(text)
-
-
-def test_parse_tasks() -> None:
-    tasks = parse_tasks("[0-9,12,20-30:5%3]")
-    assert (tasks.count, tasks.throttle, tasks.text) == (14, 3, "0-9,12,20-30:5")
     assert pack_tasks([3, 1, 2, 7]).text == "1-3,7"
-    for bad in ("0-9...", "", "a", "3-1", "1%", "1-2:0", "0-9%x"):
-        with pytest.raises(ValueError, match="array tasks"):
-            parse_tasks(bad)
 
 
-def test_absent() -> None:
-    assert all(absent(t) for t in ("", "(null)", "N/A", "n/a", "None", "Unknown"))
-    assert not absent("gpu")
-
-
-def test_tasks_are_named_without_steps_for_scontrol() -> None:
-    assert parse_tasks("0-6:2,8-9,11").named == "0,2,4,6,8-9,11"
-
-
-word = st.from_regex(r"[a-z][a-z0-9_.-]{0,8}", fullmatch=True)
 gres = st.builds(
     Gres,
     name=st.sampled_from(["gpu", "shard", "mps", "nic"]),

@@ -258,44 +258,39 @@ def test_a_long_line_goes_as_arguments(tmp_path: Path) -> None:
     assert reply == ["update JobId=13 Priority=6", f"arguments update JobId={address} Priority=5"]
 
 
-def test_a_row_that_cannot_be_read_is_neither_gone_nor_released(tmp_path: Path) -> None:
+RELEASED = Action(RELEASE, target(12), 7, None, 0)
+OTHER = Action(PRIORITY, target(13), 1, 6, 0)
+BACK = Action(RELEASE, target(12), 7, 9, 0)
+SAME = Action(PRIORITY, target(12), 1, 6, 0)
+REFUSED, FAILED, APPLIED = Result.REFUSED, Result.FAILED, Result.APPLIED
+
+
+@pytest.mark.parametrize(
+    ("answer", "asked", "expected", "sent"),
+    [
+        # a row that cannot be read is neither gone nor released
+        (("P12", "INVALID"), (RELEASED, SAME), (REFUSED, FAILED, "cannot be read"), SAME),
+        # Reason=Priority at 0: held by nobody that is named
+        (("P12", "0"), (RELEASED,), (REFUSED, "it is held: a release would start it"), None),
+        # under priority/basic: what the update leaves there
+        (("P12", "9"), (BACK,), (APPLIED, "priority 7 -> 9, nice counted in"), BACK),
+        (("table", "noise"), (RELEASED, OTHER), (FAILED, FAILED, "no header"), OTHER),
+    ],
+)
+def test_what_is_sent_and_what_comes_of_it(
+    tmp_path: Path,
+    answer: tuple[str, str],
+    asked: tuple[Action, ...],
+    expected: tuple[Result | str, ...],
+    sent: Action | None,
+) -> None:
     found = world(tmp_path)
-    (tmp_path / "P12").write_text("INVALID")
-    outcomes = found.apply(
-        Plan((Action(RELEASE, target(12), 7, None, 0), Action(PRIORITY, target(12), 1, 6, 0)))
+    (tmp_path / answer[0]).write_text(answer[1])
+    outcomes = found.apply(Plan(asked))
+    assert [o.action for o in outcomes] == [*asked]
+    assert [o.result for o in outcomes] == [*expected[:-1]]
+    assert all(str(expected[-1]) in o.detail for o in outcomes)
+    lines = (tmp_path / "sent").read_text() if (tmp_path / "sent").exists() else ""
+    assert lines == (
+        f"update JobId={sent.target.job_id} Priority={sent.new}\n" if sent is not None else ""
     )
-    assert [o.result for o in outcomes] == [Result.REFUSED, Result.FAILED]
-    assert all("cannot be read" in o.detail for o in outcomes)
-    assert (tmp_path / "sent").read_text() == "update JobId=12 Priority=6\n"
-
-
-def test_a_job_at_priority_0_is_not_released_whatever_its_reason(tmp_path: Path) -> None:
-    found = world(tmp_path)
-    (tmp_path / "P12").write_text("0")  # Reason=Priority: held by nobody that is named
-    (outcome,) = found.apply(Plan((Action(RELEASE, target(12), 7, None, 0),)))
-    assert (outcome.result, outcome.detail) == (
-        Result.REFUSED,
-        "it is held: a release would start it",
-    )
-    assert not (tmp_path / "sent").exists()
-
-
-def test_under_priority_basic_the_number_of_before_is_set_and_reported(tmp_path: Path) -> None:
-    found = world(tmp_path)
-    (tmp_path / "P12").write_text("9")  # what the update leaves there
-    action = Action(RELEASE, target(12), 7, 9, 0)
-    (outcome,) = found.apply(Plan((action,)))
-    assert (outcome.action, outcome.result) == (action, Result.APPLIED)
-    assert outcome.detail == "priority 7 -> 9, nice counted in"
-    assert (tmp_path / "sent").read_text() == "update JobId=12 Priority=9\n"
-
-
-def test_an_answer_that_cannot_be_read_fails_the_action_and_raises_nothing(tmp_path: Path) -> None:
-    found = world(tmp_path)
-    (tmp_path / "table").write_text("noise")
-    outcomes = found.apply(
-        Plan((Action(RELEASE, target(12), 7, None, 0), Action(PRIORITY, target(13), 1, 6, 0)))
-    )
-    assert [o.result for o in outcomes] == [Result.FAILED, Result.FAILED]
-    assert all("no header" in o.detail for o in outcomes)
-    assert (tmp_path / "sent").read_text() == "update JobId=13 Priority=6\n"
