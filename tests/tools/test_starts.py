@@ -32,7 +32,7 @@ if words[1] == "pytest":
 if words[1] in {without}:
     words = ["-c", f"import {{words[1]}}"]
 else:
-    words.append("--help")
+    words.insert(words.index("--") if "--" in words else len(words), "--help")
 os.execv({python!r}, [{python!r}, *words])
 """
 OTHER = '#!/bin/sh\nexec "{real}" --help\n'
