@@ -132,6 +132,14 @@ def test_where_nobody_waits_there_is_no_way_to_the_end(tmp_path: Path) -> None:
     assert write_page(tmp_path, [nowhere], {}).read_text().count("<td>none") == 3
 
 
+@pytest.mark.parametrize("name", ["--load", "--windows", "--copies"])
+def test_more_than_can_be_played_is_refused(name: str) -> None:
+    given = ("--model", "/no/model", "--trace", "/no/trace", "--cluster", "testbed")
+    ran = CliRunner().invoke(app, [*given, name, "9" * 40])
+    assert ran.exit_code == 2
+    assert "less than or equal to" in ran.output
+
+
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = EvaluationPlan(3, 100, 1.2, (0.0, 1.0))

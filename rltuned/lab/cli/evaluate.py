@@ -61,7 +61,8 @@ RandomOption = Annotated[
     bool, typer.Option("--random", help="At random places, as the paper; they may share jobs.")
 ]
 CopiesOption = Annotated[
-    int, typer.Option(help="Of each window, with submits moved by up to a minute.", min=1)
+    int,
+    typer.Option(help="Of each window, with submits moved by up to a minute.", min=1, max=1_000),
 ]
 ModeOption = Annotated[
     Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
