@@ -96,6 +96,14 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
     assert found.spread["fcfs"]["wait_s"][0] >= 0
 
 
+@pytest.mark.parametrize("name", ["--load", "--windows"])
+def test_more_than_can_be_played_is_refused(name: str) -> None:
+    given = ("--model", "/no/model", "--trace", "/no/trace", "--cluster", "testbed")
+    ran = CliRunner().invoke(app, [*given, name, "9" * 40])
+    assert ran.exit_code == 2
+    assert "less than or equal to" in ran.output
+
+
 def test_training_seeds_count_by_their_mean_and_each_is_reported() -> None:
     plays = [play_of(1), play_of(2), play_of(3)]
     plan = evaluation.EvaluationPlan(3, 100, 1.2, (0.0, 1.0))
