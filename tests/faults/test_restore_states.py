@@ -144,7 +144,9 @@ def a_file(left: Left) -> None:
 
 
 def of_another_cluster(left: Left) -> None:
-    change(left, "UPDATE owned SET cluster = 'elsewhere'", "UPDATE cycles SET cluster = 'elsewhere'")
+    change(
+        left, "UPDATE owned SET cluster = 'elsewhere'", "UPDATE cycles SET cluster = 'elsewhere'"
+    )
 
 
 State = Callable[[Left], object]
