@@ -3,7 +3,6 @@
 import shutil
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 
 import pytest
 
@@ -101,22 +100,6 @@ def test_numbers_that_a_daemon_has_seen_before_it_wrote_are_the_sites(case: Case
         assert int(case.sprio()[job].split()[-1]) == 1
         case.lab.scontrol("update", f"JobId={job}", "SiteFactor=0")
     case.assert_untouched()
-
-
-def test_a_journal_that_is_cut_under_the_daemon_ends_it_not(case: Case) -> None:
-    """In review the pages of a file that was cut were in memory: the daemon died of SIGBUS."""
-    with case.daemon() as daemon:
-        daemon.wait_for(lambda: case.turned, "the first order")
-        for file in case.state.glob("journal.sqlite*"):
-            with suppress(FileNotFoundError), file.open("r+b") as cut:  # a log ends with its commit
-                cut.truncate(0)
-        case.assert_only_watches(daemon)
-        daemon.stops()
-    done = case.rltuned("restore", "--all")
-    assert done.returncode == 3, done.stdout + done.stderr
-    case.assert_untouched()
-    shown = case.rltuned("breaker", "show")
-    assert shown.returncode == 1
 
 
 def test_a_second_daemon_on_the_same_folder_says_who_holds_it(case: Case) -> None:

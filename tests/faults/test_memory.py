@@ -12,7 +12,9 @@ from rltuned.slurm.squeue import MOST_RECORDS
 from tests.programs import executable, ran
 
 MOST_KIB = 400 * 1024
-ROWS = "while cat rows; do :; done"
+BIG = 200_000_000
+FULL, MORE, FEW = MOST_RECORDS - 10, MOST_RECORDS + 10, 100
+"""As many jobs as are read, nearly; too many; and few."""
 MAKE = """
 import sys
 from pathlib import Path
@@ -27,26 +29,6 @@ with Path(sys.argv[1], "asked.txt").open("w") as out:
         cells = record.split(FIELD)
         out.write(FIELD.join(cells[i] for i in at) + end)
 """
-LOOK = """
-import re, sys
-from pathlib import Path
-from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
-from tests.answers import MARKS, NOW
-backend = SlurmBackend(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300), lambda: NOW, marks=MARKS)
-try:
-    seen = backend.observe()
-    if len(seen.pending) > 100:
-        seen = backend.observe()  # as the daemon does: what is kept of the first look is there
-    printed = f"{len(seen.pending)} pending"
-except (BackendError, SnapshotError) as error:
-    printed = str(error)
-# not ru_maxrss: that begins with the peak of the process that started this one
-print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], printed)
-"""
-BIG = 200_000_000
-PYSLURM_LOOK = LOOK.replace("marks=MARKS", "marks=MARKS, pyslurm=Path(sys.argv[2])")
 TELL = """
 import json, sys
 from rltuned.slurm.pyslurm import FIELDS
@@ -58,33 +40,44 @@ row = json.dumps([*usual.values()]) + chr(10)
 print(json.dumps({"protocol": 2, "pyslurm": "22.5.0", "jobs": jobs}))
 sys.stdout.writelines(row.replace('"N"', str(n)) for n in range(1, jobs + 1))
 """
-READ = """
-import math, re, sys
-from datetime import UTC
+JUDGED = """
+import re, sys
 from pathlib import Path
-from rltuned.errors import BackendError, TraceError
-from rltuned.lab.backtest.sacct_files import read_history
-from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.lab.backtest.sacct_files import ask_history
-commands = Commands(SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300))
+from rltuned.errors import BackendError, SnapshotError, TraceError
+from rltuned.slurm.run import SlurmCli
+cli = SlurmCli(bin_dir=Path(sys.argv[1]), timeout_s=300)
 try:
-    found = read_history(ask_history(commands, 0.0, 86400.0), "sacct", UTC)
-    printed = f"{len(found.records)} records of {found.rows} rows"
-except (BackendError, TraceError) as error:
+    {}
+except (BackendError, SnapshotError, TraceError) as error:
     printed = str(error)
+# not ru_maxrss: that begins with the peak of the process that started this one
 print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1], printed)
 """
-ROW = (
-    "%s|%s|1700000000|1700000000|1700000100|1700000200|100|COMPLETED|60|billing=4,cpu=4,gres/gpu=1,"
-    "mem=16G,node=1|billing=4,cpu=4,gres/gpu=1,mem=16G,node=1|node001|gpu|user|account|normal|"
-    "1000|SchedMain||"
-)
+LOOK = """
+    from rltuned.slurm.backend import SlurmBackend
+    from tests.answers import MARKS, NOW
+    backend = SlurmBackend(cli, lambda: NOW, marks=MARKS, pyslurm=PYSLURM)
+    seen = backend.observe()
+    if len(seen.pending) > 100:
+        seen = backend.observe()  # as the daemon does: what is kept of the first look is there
+    printed = f"{len(seen.pending)} pending"
+"""
+READ = """
+    from datetime import UTC
+    from rltuned.lab.backtest.sacct_files import ask_history, read_history
+    from rltuned.slurm.run import Commands
+    found = read_history(ask_history(Commands(cli), 0.0, 86400.0), "sacct", UTC)
+    printed = f"{len(found.records)} records of {found.rows} rows"
+"""
 
 
-FULL, FEW = MOST_RECORDS - 10, 100
-"""As many jobs as are read, nearly, and few."""
-CUT = f"exec sed {FULL + 2},{MOST_RECORDS + 11}d"
-"""Leaves so many of ten too many, with the names before them."""
+def judge(body: str, folder: Path, says: str) -> None:
+    """Run so in a process of its own."""
+    done = ran(sys.executable, "-c", JUDGED.replace("{}", body.strip()), folder, timeout=500)
+    peak, _, printed = done.stdout.partition(" ")
+    sys.stdout.write(f"peak {int(peak) // 1024} MiB: {printed}")
+    assert says in printed
+    assert int(peak) < MOST_KIB, f"{int(peak) // 1024} MiB: {printed}"
 
 
 @pytest.fixture(scope="module")
@@ -93,69 +86,51 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
 
     Not made in this process: a child begins with the peak of the one that started it.
     """
-    folders = {n: tmp_path_factory.mktemp("answers") for n in (FEW, MOST_RECORDS + 10)}
+    folders = {n: tmp_path_factory.mktemp("answers") for n in (FEW, FULL, MORE)}
     for pending, folder in folders.items():
         ran(sys.executable, "-c", MAKE, folder, str(pending))
     return folders
 
 
-def programs(folder: Path, answers: Path, pattern: str, script: str) -> Path:
-    """Those programs, where squeue does what the script says when it is asked so."""
+LINE = f"head -c {BIG} /dev/zero | tr '\\0' x"
+TASKS = f"cat squeue.txt; sed 1d squeue.txt >rows; while cat rows; do :; done | head -c {BIG}"
+OTHER: tuple[tuple[int, str, tuple[int, int] | None, str], ...] = (
+    (FEW, LINE, None, "no header"),
+    (FEW, TASKS, None, "cut after"),  # one array, a row for each of its tasks
+    (FEW, f"{LINE} >&2; cat squeue.txt", None, f"{FEW} pending"),
+    (FULL, "exec cat squeue.txt", None, f"{FULL} pending"),
+    (MORE, "exec cat squeue.txt", None, f"more than {MOST_RECORDS} job records"),
+    (FULL, "exec cat asked.txt", (FULL, 230), f"{FULL} pending"),
+    (FEW, "exec cat asked.txt", (FULL - 1, 1100), f"more than {MOST_BYTES} bytes"),
+    (FEW, "exec cat asked.txt", (700_000, 0), f"more than {MOST_RECORDS} job records"),
+    (FEW, "exec cat asked.txt", (1, BIG), f"{FEW} pending"),  # a line too long: text stands in
+)
+"""How many jobs wait, what squeue does, pyslurm's jobs and how wide they are, what is said."""
+
+
+@pytest.mark.parametrize("case", OTHER, ids=lambda case: f"{case[1][:20]}-{case[2:]}")
+def test_peak_memory_of_a_long_answer_of_the_queue(
+    answers: dict[int, Path],
+    tmp_path: Path,
+    case: tuple[int, str, tuple[int, int] | None, str],
+) -> None:
+    pending, script, jobs, says = case
+    place, pyslurm = answers[pending], "None"
     for name in ("sinfo", "sprio", "sdiag", "scontrol"):
-        (folder / name).symlink_to(answers / name)
-    squeue = folder / "squeue"
+        (tmp_path / name).symlink_to(place / name)
+    if jobs:
+        with (tmp_path / "printed").open("w") as out:
+            reply = [sys.executable, "-c", TELL, *map(str, jobs)]
+            subprocess.run(reply, check=True, timeout=300, stdout=out)
+        python = executable(tmp_path / "python", f'#!/bin/sh\nexec cat "{tmp_path}/printed"\n')
+        pyslurm = f"Path({str(python)!r})"
+    asked = "jobid:*" if jobs else "*--array-unique*"
     executable(
-        squeue,
-        f'#!/bin/sh\ncd "{answers}"\n'
-        f'case "$SQUEUE_FORMAT2 $*" in {pattern}) ;; *) exec ./squeue "$@";; esac\n{script}\n',
+        tmp_path / "squeue",
+        f'#!/bin/sh\ncd "{place}"\n'
+        f'case "$SQUEUE_FORMAT2 $*" in {asked}) ;; *) exec ./squeue "$@";; esac\n{script}\n',
     )
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("pending", "script", "says"),
-    [
-        # one line without end
-        (FEW, f"head -c {BIG} /dev/zero | tr '\\0' x", "no header"),
-        # one array, a row for each of its tasks
-        (FEW, f"cat squeue.txt; sed 1d squeue.txt >rows; {ROWS} | head -c {BIG}", "cut after"),
-        # complaints
-        (FEW, f"head -c {BIG} /dev/zero | tr '\\0' x >&2; cat squeue.txt", f"{FEW} pending"),
-        # as many jobs as are read, and more than that
-        (MOST_RECORDS + 10, f"{CUT} squeue.txt", f"{FULL} pending"),
-        (MOST_RECORDS + 10, "exec cat squeue.txt", f"more than {MOST_RECORDS} job records"),
-    ],
-)
-def test_peak_memory_of_a_long_answer(
-    answers: dict[int, Path], tmp_path: Path, pending: int, script: str, says: str
-) -> None:
-    place = programs(tmp_path, answers[pending], "*--array-unique*", script)
-    done = ran(sys.executable, "-c", LOOK, place, timeout=500)
-    _judge(done.stdout, says)
-
-
-@pytest.mark.parametrize(
-    ("jobs", "wide", "says"),
-    [
-        # as many as are read, and nearly as long
-        (FULL, 230, f"{FULL} pending"),
-        (FULL - 1, 1100, f"more than {MOST_BYTES} bytes"),  # 200 MB
-        (700_000, 0, f"more than {MOST_RECORDS} job records"),
-        (1, BIG, f"{FEW} pending"),  # a line without end: text stands in
-    ],
-)
-def test_peak_memory_of_pyslurms_answer(
-    answers: dict[int, Path], tmp_path: Path, jobs: int, wide: int, says: str
-) -> None:
-    pending, show = (MOST_RECORDS + 10, CUT) if jobs == FULL else (FEW, "exec cat")
-    place = programs(tmp_path, answers[pending], "jobid:*", f"{show} asked.txt")
-    printed = tmp_path / "printed"
-    with printed.open("w") as out:
-        reply = [sys.executable, "-c", TELL, str(jobs), str(wide)]
-        subprocess.run(reply, check=True, timeout=300, stdout=out)
-    python = executable(tmp_path / "python", f'#!/bin/sh\nexec cat "{printed}"\n')
-    done = ran(sys.executable, "-c", PYSLURM_LOOK, place, python, timeout=500)
-    _judge(done.stdout, says)
+    judge(LOOK.replace("PYSLURM", pyslurm), tmp_path, says)
 
 
 @pytest.mark.parametrize(
@@ -166,22 +141,17 @@ def test_peak_memory_of_pyslurms_answer(
     ],
 )
 def test_peak_memory_of_saccts_answer(tmp_path: Path, job: str, says: str) -> None:
-    program = tmp_path / "sacct"
-    rows = f"yes | awk '{{ j = {job}; printf \"{ROW}\\n\", j, j }}' | tr '|' '\\037'"
+    cells = (
+        "%s|%s|1700000000|1700000000|1700000100|1700000200|100|COMPLETED|60|"
+        "billing=4,cpu=4,gres/gpu=1,mem=16G,node=1|billing=4,cpu=4,gres/gpu=1,mem=16G,node=1|"
+        "node001|gpu|user|account|normal|1000|SchedMain||"
+    )
+    rows = f"yes | awk '{{ j = {job}; printf \"{cells}\\n\", j, j }}' | tr '|' '\\037'"
     # the accounts in a call of their own
     mark = 'for word; do case "$word" in --delimiter=*) mark="${word#*=}";; esac; done'
-    shown = "$1, $3, $15, $20, $1"
-    texts = f"exec awk -F '\\037' -v OFS=\"$mark\" '{{ print {shown} }}'"
+    texts = "exec awk -F '\\037' -v OFS=\"$mark\" '{ print $1, $3, $15, $20, $1 }'"
     others = "exec cut -d \"$(printf '\\037')\" -f1-14,16-19"
     asked = f'case "$*" in *Constraints*) ;; *) {others};; esac\n{texts}'
     script = executable(tmp_path / "cut", f"#!/bin/sh\n{mark}\n{asked}\n")
-    executable(program, f'#!/bin/sh\n{rows} | head -c {BIG} | {script} "$@"\n')
-    done = ran(sys.executable, "-c", READ, str(tmp_path), timeout=500)
-    _judge(done.stdout, says)
-
-
-def _judge(stdout: str, says: str) -> None:
-    peak, _, printed = stdout.partition(" ")
-    sys.stdout.write(f"peak {int(peak) // 1024} MiB: {printed}")
-    assert says in printed
-    assert int(peak) < MOST_KIB, f"{int(peak) // 1024} MiB: {printed}"
+    executable(tmp_path / "sacct", f'#!/bin/sh\n{rows} | head -c {BIG} | {script} "$@"\n')
+    judge(READ, tmp_path, says)

@@ -1,6 +1,7 @@
 """Writing to a real Slurm: every kind of action, on every kind of job, and what it undoes."""
 
 import time
+from operator import attrgetter
 
 import pytest
 
@@ -11,7 +12,6 @@ from rltuned.domain.plan import (
     RELEASE,
     SITE_FACTOR,
     Action,
-    Outcome,
     Plan,
     Result,
     Target,
@@ -53,8 +53,12 @@ def set_priority(found: PendingJob, new: int) -> Action:
     return Action(PRIORITY, target(found), found.priority, new, found.nice)
 
 
-def results(outcomes: tuple[Outcome, ...]) -> list[Result]:
-    return [o.result for o in outcomes]
+def results(it: SlurmBackend, *actions: Action) -> list[Result]:
+    return [o.result for o in it.apply(Plan(actions))]
+
+
+def free(found: PendingJob, old: int, nice: int = 0) -> Action:
+    return Action(RELEASE, target(found), old, None, nice)
 
 
 def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> None:
@@ -69,8 +73,8 @@ def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> No
     jobs = it.observe().pending
     assert len(jobs) == 256
     calls.clear()
-    plan = Plan(tuple(set_priority(j, 10_000 - i) for i, j in enumerate(jobs)))
-    assert set(results(it.apply(plan))) == {Result.APPLIED}
+    actions = [set_priority(j, 10_000 - i) for i, j in enumerate(jobs)]
+    assert set(results(it, *actions)) == {Result.APPLIED}
     assert [c.program for c in calls] == ["scontrol", "scontrol", "squeue"]
     again = {j.job_id: j.priority for j in it.observe().pending}
     assert [again[j.job_id] for j in jobs] == [10_000 - i for i in range(256)]
@@ -85,7 +89,7 @@ def test_gone_and_refused(slurm: SlurmLab) -> None:
     slurm.run("scancel", str(ended))
     slurm.scontrol("uhold", str(held))
     outcomes = it.apply(plan)
-    assert results(outcomes) == [Result.GONE, Result.REFUSED, Result.APPLIED]
+    assert [o.result for o in outcomes] == [Result.GONE, Result.REFUSED, Result.APPLIED]
     assert "held state" in outcomes[1].detail
     assert job(it.observe(), held).priority == 0
 
@@ -96,7 +100,7 @@ def test_another_job_under_the_same_number_is_gone_not_changed_by_release(slurm:
     it = backend(slurm)
     found = job(it.observe(), waiting)
     stranger = Target(found.job_id, type(found.submitted_at)(found.submitted_at - 1), found.address)
-    assert results(it.apply(Plan((Action(RELEASE, stranger, 1, None, 0),)))) == [Result.GONE]
+    assert results(it, Action(RELEASE, stranger, 1, None, 0)) == [Result.GONE]
 
 
 def test_release_never_frees_a_held_job(slurm: SlurmLab) -> None:
@@ -104,10 +108,8 @@ def test_release_never_frees_a_held_job(slurm: SlurmLab) -> None:
     slurm.scontrol("hold", str(ids[1]))
     it = backend(slurm)
     snapshot = it.observe()
-    outcomes = it.apply(
-        Plan(tuple(Action(RELEASE, target(job(snapshot, i)), 77, None, 0) for i in ids))
-    )
-    assert results(outcomes) == [Result.REFUSED, Result.REFUSED]
+    outcomes = it.apply(Plan(tuple(free(job(snapshot, i), 77) for i in ids)))
+    assert [o.result for o in outcomes] == [Result.REFUSED, Result.REFUSED]
     assert "held" in outcomes[0].detail
     time.sleep(2.5)
     assert [slurm.state(i) for i in ids] == ["PD", "PD"]
@@ -120,11 +122,9 @@ def test_release_of_an_array_leaves_its_held_task_held(slurm: SlurmLab) -> None:
     it = backend(slurm)
     whole = job(it.observe(), array)
     assert whole.address == str(array)
-    assert results(it.apply(Plan((set_priority(whole, 55),)))) == [Result.APPLIED]
+    assert results(it, set_priority(whole, 55)) == [Result.APPLIED]
     slurm.scontrol("uhold", f"{array}_3")  # after we looked: the old address would free it
-    assert results(it.apply(Plan((Action(RELEASE, target(whole), 55, None, 0),)))) == [
-        Result.APPLIED
-    ]
+    assert results(it, free(whole, 55, 0)) == [Result.APPLIED]
     left = [j for j in it.observe().pending if j.array and j.array.array_job_id == array]
     assert sorted((j.held_by, j.priority == 0) for j in left) == [("", False), ("user", True)]
 
@@ -137,19 +137,17 @@ def test_priority_of_a_split_array_touches_only_the_record(slurm: SlurmLab) -> N
     before = it.observe()
     head = job(before, array)
     assert head.address == f"{array}_[0-1,3-5]"
-    assert results(it.apply(Plan((set_priority(head, 4_321),)))) == [Result.APPLIED]
+    assert results(it, set_priority(head, 4_321)) == [Result.APPLIED]
     after = it.observe()
     assert len(after.pending) == len(before.pending)  # nothing was split
     assert [j.priority for j in after.pending if j.job_id != array] == [
         j.priority for j in before.pending if j.job_id != array
     ]
     split = next(j for j in after.pending if j.job_id != array)
-    assert results(it.apply(Plan((set_priority(split, 1_234),)))) == [Result.APPLIED]
+    assert results(it, set_priority(split, 1_234)) == [Result.APPLIED]
     last = it.observe()
     assert (job(last, array).priority, job(last, split.job_id).priority) == (4_321, 1_234)
-    assert results(it.apply(Plan((Action(RELEASE, target(split), 1_234, None, 7),)))) == [
-        Result.APPLIED
-    ]
+    assert results(it, free(split, 1_234, 7)) == [Result.APPLIED]
 
 
 def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
@@ -162,12 +160,10 @@ def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
     it = backend(slurm)
     before = it.observe()
     head = job(before, leader)
-    assert results(it.apply(Plan((set_priority(head, 4_000),)))) == [Result.APPLIED]
+    assert results(it, set_priority(head, 4_000)) == [Result.APPLIED]
     component = next(j for j in it.observe().pending if j.address == f"{leader}+1")
     assert component.priority == job(before, component.job_id).priority
-    assert results(it.apply(Plan((Action(RELEASE, target(head), 4_000, None, 0),)))) == [
-        Result.APPLIED
-    ]
+    assert results(it, free(head, 4_000, 0)) == [Result.APPLIED]
 
 
 def test_dependent_and_exclusive_jobs_keep_what_they_are(slurm: SlurmLab) -> None:
@@ -179,17 +175,11 @@ def test_dependent_and_exclusive_jobs_keep_what_they_are(slurm: SlurmLab) -> Non
     )
     it = backend(slurm)
     before = it.observe()
-    plan = Plan(tuple(set_priority(job(before, i), 6_000 + i) for i in ids))
-    assert set(results(it.apply(plan))) == {Result.APPLIED}
+    kept = attrgetter("dependency", "oversubscribe", "eligible_at", "request")
+    actions = [set_priority(job(before, i), 6_000 + i) for i in ids]
+    assert set(results(it, *actions)) == {Result.APPLIED}
     after = it.observe()
-    for i in ids:
-        old, new = job(before, i), job(after, i)
-        assert (new.dependency, new.oversubscribe, new.eligible_at, new.request) == (
-            old.dependency,
-            old.oversubscribe,
-            old.eligible_at,
-            old.request,
-        )
+    assert [kept(job(after, i)) for i in ids] == [kept(job(before, i)) for i in ids]
 
 
 def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
@@ -201,20 +191,16 @@ def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
         lambda: all(j.site_factor == 0 for j in it.observe().pending), "sprio shows both"
     )
     before = {i: job(it.observe(), i) for i in ids}
-    up = Plan(
-        tuple(
-            Action(SITE_FACTOR, target(before[i]), 0, v)
-            for i, v in zip(ids, (5_000, -9_999), strict=True)
-        )
-    )
-    assert set(results(it.apply(up))) == {Result.APPLIED}
+    numbers = zip(ids, (5_000, -9_999), strict=True)
+    up = [Action(SITE_FACTOR, target(before[i]), 0, number) for i, number in numbers]
+    assert set(results(it, *up)) == {Result.APPLIED}
     there = it.observe()
     assert [job(there, i).site_factor for i in ids] == [5_000, -9_999]
     assert abs(job(there, ids[0]).priority - before[ids[0]].priority - 5_000) <= 5
     assert job(there, ids[1]).priority == 1  # never 0: a site factor cannot hold
     assert job(there, ids[0]).nice == 12
-    undo = Plan(tuple(Action(SITE_FACTOR, target(before[i]), 5_000, 0) for i in ids))
-    assert set(results(it.apply(undo))) == {Result.APPLIED}
+    undo = [Action(SITE_FACTOR, target(before[i]), 5_000, 0) for i in ids]
+    assert set(results(it, *undo)) == {Result.APPLIED}
     after = it.observe()
     for i in ids:
         assert job(after, i).site_factor == 0
@@ -228,7 +214,7 @@ def test_site_factor_of_a_frozen_job_is_not_reported_to_be_applied(slurm: SlurmL
     seen = job(it.observe(), found)
     it.apply(Plan((set_priority(seen, 500),)))
     outcomes = it.apply(Plan((Action(SITE_FACTOR, target(seen), 0, 40),)))
-    assert results(outcomes) == [Result.FAILED]
+    assert [o.result for o in outcomes] == [Result.FAILED]
     assert outcomes[0].detail == "reads back site factor 0"
     it.apply(Plan((Action(SITE_FACTOR, target(seen), 40, 0),)))
 
@@ -245,11 +231,11 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     share = Action(OVERSUBSCRIBE, target(found), found.oversubscribe, "YES")
     slurm.scontrol("update", "PartitionName=gpu", "State=DOWN")  # else it may start before the look
     try:
-        assert results(it.apply(Plan((share,)))) == [Result.APPLIED]
+        assert results(it, share) == [Result.APPLIED]
     finally:
         slurm.scontrol("update", "PartitionName=gpu", "State=UP")
     slurm.wait_for(lambda: slurm.state(exclusive) == "R", "it runs beside the other")
-    assert results(it.apply(Plan((share,)))) == [Result.GONE]
+    assert results(it, share) == [Result.GONE]
 
 
 def test_a_job_that_was_reported_to_share_keeps_others_off_again(slurm: SlurmLab) -> None:

@@ -1,7 +1,6 @@
 """The test cluster itself: it starts, runs a job, and leaves nothing behind."""
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -9,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.clusters import cluster
-from tests.lab import LabError, SlurmLab
+from tests.lab import SlurmLab
 from tests.programs import ran
 
 pytestmark = pytest.mark.slurm
@@ -27,23 +25,6 @@ def test_lab_leaves_no_process_and_no_folder(slurm: SlurmLab) -> None:
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert str(folder) not in _all_environments()
     assert slurm.controller_up()
-
-
-def test_lab_that_cannot_start_says_why_and_ends_what_it_started() -> None:
-    broken = SlurmLab(extra=("SelectType=select/nosuch",))
-    with pytest.raises(LabError, match="slurmctld"):
-        broken.start()
-    assert str(broken.root) not in _all_environments()
-
-
-def test_a_primary_that_is_killed_leaves_a_heartbeat_for_the_backup() -> None:
-    with cluster(backup=True, extra=("SlurmctldDebug=debug",)) as lab:
-        log = (lab.root / "log" / "slurmctld.log").read_text()
-        beats = re.findall(r"Heartbeat thread started, beating every (\d+) seconds", log)
-        assert beats
-        assert int(beats[0]) >= 1, "the file is away as often as not"
-        lab.kill_controller()
-        assert (lab.root / "state" / "heartbeat").exists()
 
 
 def _all_environments() -> str:

@@ -26,7 +26,7 @@ from rltuned.cli import app, check
 from rltuned.daemon import breaker
 from rltuned.errors import SolverError
 from rltuned.journal.journal import Journal
-from tests.accounting import OWNER, PLAIN, as_user
+from tests.accounting import PLAIN, as_user
 from tests.clusters import OPERATORS, cluster
 from tests.lab import SEARCH, SlurmLab
 from tests.programs import executable, ran
@@ -91,19 +91,16 @@ class Site:
             executable(place / name, f"#!/bin/sh\n{script.replace('{}', real)}\n")
         return str(place)
 
-    def apart(self, user: str, *words: str) -> tuple[str, str]:
-        """What a command of ours prints where another user runs it."""
-        command = (*as_user(user), sys.executable, "-m", "rltuned", *words)
-        env = {"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"}
-        done = ran(*command, "--config", str(self.config), code=None, cwd="/", env=env)
-        return done.stdout, done.stderr
-
     def problems(self, user: str = "") -> dict[str, str]:
         """Check -> remedy of what is not in order; of one name the remedies by lines."""
+        words = ("check", "--json", "--config", str(self.config))
         if user:
-            out, wrong = self.apart(user, "check", "--json")
+            command = (*as_user(user), sys.executable, "-m", "rltuned", *words)
+            env = {"PATH": self.lab.search, "PYTHONDONTWRITEBYTECODE": "1"}
+            done = ran(*command, code=None, cwd="/", env=env)
+            out, wrong = done.stdout, done.stderr
         else:
-            result = CliRunner().invoke(app, ["check", "--json", "--config", str(self.config)])
+            result = CliRunner().invoke(app, words)
             out, wrong = result.stdout, f"{result.stderr} {result.exception!r}"
         assert out.startswith("["), wrong
         found: dict[str, str] = {}
@@ -363,30 +360,3 @@ def test_rights_by_slurmdbd(site: Site) -> None:
         assert not {"rights", "private_data"} & site.problems(PLAIN).keys()
         lab.run("sacctmgr", "-i", "modify", "user", PLAIN, "set", "adminlevel=None")
     lab.run("sacctmgr", "-i", "remove", "user", PLAIN)
-
-
-def test_without_slurmdbd_slurm_user_writes() -> None:
-    """SlurmUser is no root here: it starts the daemon as the drop-in's User= would."""
-    with tempfile.TemporaryDirectory(prefix="rltfix-") as name, cluster(slurm_user=OWNER) as lab:
-        Path(name).chmod(0o755)
-        site = Site(lab, Path(name) / "site").reset()
-        shutil.chown(site.state, PLAIN)
-        assert site.problems(PLAIN)["rights"].count(OWNER) == 3
-        shutil.rmtree(site.state)
-        site.state.mkdir(mode=0o700)
-        shutil.chown(site.state, OWNER)
-        site.settings(
-            {"scope.min_age_s": 0, "limits.hysteresis": 0.0, "order.own": 0.3, "order.share": 0}
-        )
-        assert not {"rights", "journal", "private_data"} & site.problems(OWNER).keys()
-        lab.sbatch("-wm1", "-n4", "-t90")
-        jobs = [lab.sbatch("-wm1", "-n4", f"-t{minutes}") for minutes in (80, 20)]
-
-        def factors() -> dict[int, int]:
-            rows = lab.run("sprio", "-h", "-o", "%i %S").splitlines()
-            return {int(job): int(number) for job, number in map(str.split, rows)}
-
-        lab.wait_for(lambda: factors().keys() == {*jobs}, "two wait, and sprio shows them")
-        _, log = site.apart(OWNER, "run", "--live", "--once")
-        assert "applied=" in log
-        assert factors()[jobs[1]] > factors()[jobs[0]]

@@ -173,35 +173,36 @@ def loaded(folder: Path, **paths: Path) -> Loaded:
     return from_flags(tuple(Flag(key, str(path), "a test") for key, path in keys.items()))
 
 
-def test_a_place_of_ours_raises_no_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin")
-    assert refuse_untrusted(loaded(tmp_path, slurm__conf=tmp_path / "slurm.conf")) == ()
+TRUST: list[tuple[str, int, str, str]] = [
+    ("", 0, "/usr/bin", ""),
+    ("early", 0o777, "early:/usr/bin", r"slurm\.bin_dir: .*early: others may write"),
+    ("", 0, "bin:/usr/bin", "not absolute"),
+    ("run", 0o1777, "/usr/bin", ""),  # sticky: others can pause
+    ("run", 0o777, "/usr/bin", r"daemon\.pause_file"),
+    ("state", 0o777, "/usr/bin", r"daemon\.state_dir"),
+]
+"""A folder, its mode, PATH, and what is refused."""
 
 
-def test_an_earlier_folder_of_path_counts_and_so_does_one_that_is_not_absolute(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("trust", TRUST)
+def test_a_place_that_others_may_change_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: tuple[str, int, str, str]
 ) -> None:
-    early = tmp_path / "early"
-    early.mkdir()
-    early.chmod(0o777)
-    monkeypatch.setenv("PATH", f"{early}:/usr/bin")
-    with pytest.raises(SettingsError, match=rf"slurm\.bin_dir: {early}: others may write"):
-        refuse_untrusted(loaded(tmp_path))
-    monkeypatch.setenv("PATH", "bin:/usr/bin")
-    with pytest.raises(SettingsError, match="not absolute"):
-        refuse_untrusted(loaded(tmp_path))
-
-
-def test_in_a_sticky_folder_others_can_pause(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin")
-    settings = loaded(tmp_path)
-    (tmp_path / "run").chmod(0o1777)
-    assert [d.key for d in refuse_untrusted(settings)] == ["daemon.pause_file"]
-    (tmp_path / "run").chmod(0o777)
-    with pytest.raises(SettingsError, match=r"daemon\.pause_file"):
+    place, mode, path, refused = trust
+    settings = loaded(tmp_path, slurm__conf=tmp_path / "slurm.conf")
+    (tmp_path / "early").mkdir()
+    monkeypatch.setenv("PATH", path.replace("early", str(tmp_path / "early")))
+    if place:
+        (tmp_path / place).chmod(mode)
+    if not refused:
+        keys = ["daemon.pause_file"] if place else []
+        assert [doubt.key for doubt in refuse_untrusted(settings)] == keys
+        return
+    with pytest.raises(SettingsError, match=refused):
         refuse_untrusted(settings)
+    if place == "state":  # a dry run takes any
+        assert [d.key for d in refuse_untrusted(settings, dry_run=True)] == ["daemon.state_dir"]
+        assert len(doubts(settings)) == 1
 
 
 @root_only
@@ -216,25 +217,12 @@ def test_a_group_is_worth_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not doubt.fatal
 
 
-def test_a_dry_run_takes_any_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/usr/bin")
-    settings = loaded(tmp_path)
-    (tmp_path / "state").chmod(0o777)
-    with pytest.raises(SettingsError, match=r"daemon\.state_dir"):
-        refuse_untrusted(settings)
-    assert [d.key for d in refuse_untrusted(settings, dry_run=True)] == ["daemon.state_dir"]
-    assert len(doubts(settings)) == 1
-
-
-def test_nothing_is_made_up(tmp_path: Path) -> None:
+def test_nothing_is_made_up_and_nothing_stops_a_start(tmp_path: Path) -> None:
     assert last_settings(tmp_path) is None
     assert last_settings(tmp_path / "absent") is None
     with closing(Journal(tmp_path)) as journal:
         journal.remember(SETTINGS, {"daemon": {"of_another_release": 1}}, NOW)
     assert last_settings(tmp_path) is None
-
-
-def test_a_journal_that_cannot_be_used_stops_no_start(tmp_path: Path) -> None:
     keep_settings(Journal(tmp_path / "absent"), Settings(), NOW)
 
 

@@ -121,11 +121,21 @@ def test_every_check_is_documented() -> None:
 
 
 @pytest.mark.parametrize(
-    ("client", "status"),
-    [("slurm 22.05.2", "ok"), ("slurm 21.08.8", "warn"), ("slurm 23.02.1", "fail"), ("", "warn")],
+    ("name", "said", "status"),
+    [
+        ("client", {"client": "slurm 22.05.2"}, "ok"),
+        ("client", {"client": "slurm 21.08.8"}, "warn"),
+        ("client", {"client": "slurm 23.02.1"}, "fail"),
+        ("client", {"client": ""}, "warn"),
+        ("clock", {"now": NOW - 1}, "ok"),
+        ("clock", {"now": NOW + 10}, "warn"),
+        ("clock", {"now": NOW - 3600}, "fail"),
+    ],
 )
-def test_the_release_of_the_commands(client: str, status: str) -> None:
-    assert found(GOOD, client=client)["client"].status == status
+def test_the_release_of_the_commands_and_the_clock(
+    name: str, said: dict[str, object], status: str
+) -> None:
+    assert found(GOOD, **said)[name].status == status
 
 
 def test_programs() -> None:
@@ -140,11 +150,6 @@ def test_programs() -> None:
         "programs": Status.OK,
         "slurm": Status.FAIL,
     }
-
-
-@pytest.mark.parametrize(("skew", "status"), [(1, "ok"), (-10, "warn"), (3600, "fail")])
-def test_clock(skew: float, status: str) -> None:
-    assert found(GOOD, now=NOW - skew)["clock"].status == status
 
 
 def test_one_clock_is_not_off_itself() -> None:

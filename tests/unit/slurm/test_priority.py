@@ -40,18 +40,13 @@ def test_its_standing_is_the_best_of_its_partitions() -> None:
     assert (found.priority, found.uneven, found.live, found.sticky) == (1248, True, True, False)
     found = seen(BOTH, "5|1748|500|0|0|254|1000|0|0||0", "5|1082|500|0|0|254|333|0|0||0")
     assert (found.priority, found.site_factor, found.uneven) == (1748, 500, True)
-
-
-def test_partitions_that_weigh_the_same_are_one_standing() -> None:
-    found = seen(BOTH, "5|582|0|0|0|254|333|0|0||0", "5|582|0|0|0|254|333|0|0||0")
+    # partitions that weigh the same are one standing; where sprio does not show it, it is not known
+    found = seen(BOTH, *["5|582|0|0|0|254|333|0|0||0"] * 2)
     assert (found.priority, found.uneven) == (582, False)
-
-
-def test_where_sprio_does_not_show_it_that_is_not_known() -> None:
-    assert seen(BOTH).uneven
-    assert not seen(job(5)).uneven
     basic = replace(SITE, priorities=PrioritySystem())
-    assert not seen(BOTH, site=basic).uneven
+    assert [seen(BOTH).uneven, seen(job(5)).uneven, seen(BOTH, site=basic).uneven] == [
+        True, False, False,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -131,14 +126,11 @@ def test_age_counts_only_with_slurmdbd(release: str) -> None:
     assert found.slope == pytest.approx(10_000 / 86_400)
 
 
-def test_basic_prints_no_weights() -> None:
+def test_basic_prints_no_weights_and_a_plugin_is_named() -> None:
     assert read_system({"PriorityType": "priority/basic"}) == PrioritySystem()
-
-
-@pytest.mark.parametrize(("out", "found"), [("site_factor/ours",) * 2, ("site_factor/none", "")])
-def test_who_else_sets_site_factors(out: str, found: str) -> None:
-    system = read_system(config() | {"PrioritySiteFactorPlugin": out})
-    assert system.site_factor_plugin == found
+    for out, found in (("site_factor/ours", "site_factor/ours"), ("site_factor/none", "")):
+        system = read_system(config() | {"PrioritySiteFactorPlugin": out})
+        assert system.site_factor_plugin == found
 
 
 @pytest.mark.parametrize(

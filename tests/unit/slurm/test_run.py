@@ -150,13 +150,10 @@ def test_lines_come_whole_however_they_are_cut(
     assert list(asked.call("squeue").lines()) == ["a", "bcd"]
 
 
-def test_a_line_without_end_is_refused(tmp_path: Path) -> None:
+def test_a_line_and_what_is_held_whole_have_bounds_of_their_own(tmp_path: Path) -> None:
     asked, _ = commands(tmp_path, f"head -c {3 * LINE_BYTES} /dev/zero")
     with pytest.raises(BackendError, match=f"squeue: more than {LINE_BYTES} bytes without an end"):
         list(asked.call("squeue").lines())
-
-
-def test_what_is_held_whole_has_a_bound_of_its_own(tmp_path: Path) -> None:
     asked, _ = commands(tmp_path, f"head -c {WHOLE_BYTES + 1} /dev/zero", max_answer_bytes=10**9)
     with pytest.raises(BackendError, match=f"squeue answered more than {WHOLE_BYTES} bytes"):
         asked.ask("squeue")

@@ -90,10 +90,16 @@ def test_a_point_may_be_worth_ten_minutes(age_weight: int, *, coarse: bool) -> N
             "QOS normal and long lie 2000 points = 66.7 h of waiting apart",
             "above 50400, or lower max_delay_s below 240000",
         ),
-        (
-            replace(SITE, pending=501),
-            "501 jobs wait and bf_max_job_test=500",
-            "raise bf_max_job_test",
+        *(
+            (
+                replace(SITE, pending=501, priorities=replace(known, weights=WEIGHTS)),
+                "501 jobs wait and bf_max_job_test=500",
+                "raise bf_max_job_test",
+            )
+            for known in (
+                SITE.priorities,
+                read_priorities({"SchedulerParameters": "bf_continue,default_queue_depth=1"}),
+            )
         ),
         (
             replace(SITE, system=replace(AGED, ages=False), writes_priority=True),
@@ -114,15 +120,18 @@ def test_what_is_wrong_and_what_to_do(site: Site, detail: str, remedy: str) -> N
     assert remedy in found.remedy
 
 
+def test_what_is_in_order() -> None:
+    assert problems(replace(SITE, system=PrioritySystem())) == []  # basic without exclusions
+    raw = replace(SITE.priorities, flags=frozenset({"NO_NORMAL_PART"}))
+    partitions = (*PARTITIONS, Partition("sla", priority_factor=20))
+    assert problems(replace(SITE, partitions=partitions, priorities=raw)) == []
+
+
 def test_a_plugin_that_sets_site_factors_fails_auto_alone() -> None:
     plugged = replace(SITE, system=replace(AGED, site_factor_plugin="site_factor/ours"))
     (found,) = problems(plugged)
     assert found.status is Status.FAIL
     assert problems(replace(plugged, writes_priority=True)) == []
-
-
-def test_basic_without_exclusions_is_fine() -> None:
-    assert problems(replace(SITE, system=PrioritySystem())) == []
 
 
 def test_the_steps_between_the_qos_of_the_jobs_that_wait() -> None:
@@ -136,25 +145,12 @@ def test_the_steps_between_the_qos_of_the_jobs_that_wait() -> None:
     assert problems(replace(SITE, qos={"normal": 0})) == []  # there is no step
 
 
-def test_partitions_that_are_not_normalised() -> None:
-    partitions = (*PARTITIONS, Partition("sla", priority_factor=20))
-    raw = replace(SITE.priorities, flags=frozenset({"NO_NORMAL_PART"}))
-    assert problems(replace(SITE, partitions=partitions, priorities=raw)) == []
-
-
 def test_what_fair_share_parts() -> None:
     reply = worth(replace(SITE, shares=(0.25, 0.5, 1.0)))
     assert "the users who wait by up to 252 h, at least 84 h;" in reply
     wide = replace(SITE.priorities, weights={**WEIGHTS, "FairShare": "40000"})
     reply = worth(replace(SITE, shares=(0.5, 1.0), priorities=wide))
     assert "at least 667 h, so that delays mostly order the jobs of one user" in reply
-
-
-def test_how_far_slurm_looks_into_the_queue() -> None:
-    depth = read_priorities({"SchedulerParameters": "bf_continue,default_queue_depth=1"})
-    deep = replace(SITE, priorities=replace(depth, weights=WEIGHTS), pending=501)
-    (found,) = problems(deep)
-    assert "501 jobs wait and bf_max_job_test=500" in found.detail
 
 
 def test_partition_tiers_go_before_numbers() -> None:
