@@ -73,6 +73,8 @@ UNDONE: Final = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED, Fate.WAITING
 """Fates that leave something owned in the queue."""
 _TRIED_AGAIN: Final = frozenset({Fate.FAILED, Fate.WAITING})
 """Fates that Slurm may turn without anybody's doing."""
+_TOLD: Final = frozenset({Fate.FAILED, Fate.UNKNOWN, Fate.REFUSED})
+"""Fates of which the line that says how far a restore is has the reason."""
 _FATES: Final = {
     Result.APPLIED: Fate.RESTORED,
     Result.GONE: Fate.GONE,
@@ -104,13 +106,14 @@ class Effort:
     """How long a restore goes on, and what the journal could not take. patience_s: it ends when
     Slurm has taken nothing for so long; inf = until it is asked to stop. tell: called with one line
     that says how far it is. unnoted: why the journal does not know of what was restored, empty = it
-    does; done: that, which the journal still counts as owned.
+    does; done: that, which the journal still counts as owned. refused: what Slurm refused last.
     """
 
     patience_s: float = 0.0
     tell: Callable[[str], None] = lambda _: None
     unnoted: str = ""
     done: set[tuple[JobKey, Field]] = field(default_factory=set)
+    refused: "dict[tuple[JobKey, Field], Restored]" = field(default_factory=dict)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -204,7 +207,7 @@ def _by_journal(
                 journal.settle(ticket, outcomes, at=clock.now())
         return outcomes
 
-    sent = _carry_out(planned, noted)
+    sent = _carry_out(planned, noted, work)
     if work.unnoted:
         work.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
     return done + sent
@@ -321,7 +324,7 @@ def restore_shown(
                 continue
             row = OwnedRow(seen.cluster, *job.key, kind, job.address, action.old)
             planned.append((row, action))
-        return _carry_out(planned, undoer.apply)
+        return _carry_out(planned, undoer.apply, effort)
 
     return persist(one_pass, clock, effort)
 
@@ -330,16 +333,24 @@ def restore_shown(
 
 
 def _carry_out(
-    planned: Sequence[tuple[OwnedRow, Action]], apply: Callable[[Plan], Sequence[Outcome]]
+    planned: Sequence[tuple[OwnedRow, Action]],
+    apply: Callable[[Plan], Sequence[Outcome]],
+    work: Effort,
 ) -> list[Restored]:
-    """Send the first of them; the others wait for the next pass."""
-    now, later = planned[:AT_ONCE], planned[AT_ONCE:]
+    """Send the first of them, what Slurm has refused last; the others wait for the next pass."""
+    refused = work.refused
+    tried = sorted(planned, key=lambda one: (one[0].key, one[0].field) in refused)
+    now, later = tried[:AT_ONCE], tried[AT_ONCE:]
     outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
     sent = [
         Restored(row, _FATES[outcome.result], outcome.detail or outcome.action.done())
         for (row, _), outcome in zip(now, outcomes, strict=True)
     ]
-    return sent + [Restored(row, Fate.WAITING, "not tried yet") for row, _ in later]
+    refused |= {(r.claim.key, r.claim.field): r for r in sent if r.fate is Fate.REFUSED}
+    return sent + [
+        refused.get((row.key, row.field)) or Restored(row, Fate.WAITING, "not tried yet")
+        for row, _ in later
+    ]
 
 
 def persist(
@@ -371,7 +382,7 @@ def persist(
         if stalled and not done and idle_s >= effort.patience_s:
             break
         pause_s = PAUSE_S if done else pause_s if stalled else 0.0  # the next need not wait
-        why = next((i.detail for i in left if i.fate in {Fate.FAILED, Fate.UNKNOWN}), "")
+        why = next((i.detail for i in left if i.fate in _TOLD), "")
         given = sum(item.fate is Fate.RESTORED for item in found.values())
         counted = f"{given} of {len(found)} restored, {len(left)} left" if found else ""
         then = f"; next try in {pause_s:.0f} s" if pause_s else ""

@@ -232,6 +232,22 @@ def test_what_slurm_refuses_twice_is_refused(world: FakeBackend, journal: Journa
     assert len(world.plans) == 2
 
 
+def test_what_slurm_refuses_keeps_nothing_else_from_its_turn(
+    world: FakeBackend, journal: Journal
+) -> None:
+    """More than one pass takes: it ends, the others are restored, and each line has the reason."""
+    fill(world, journal, 450)
+    world.results = dict.fromkeys(range(1, 431), Result.REFUSED)
+    said: list[str] = []
+    clock = FakeClock(lambda waits: waits == 30)
+    world.on_observe = lambda _looks: clock.advance(1.0)
+    found = fates(restore(world, journal, clock, effort=Effort(math.inf, tell=said.append)))
+    assert {number for number, fate in found.items() if fate is Fate.RESTORED} == {*range(431, 451)}
+    assert {fate for number, fate in found.items() if number <= 430} == {Fate.REFUSED}
+    assert len(clock.waits) < 10
+    assert all("; " in line for line in said)
+
+
 @pytest.mark.parametrize(("name", "number"), [("1", 1), ("?", 0)])
 def test_a_job_with_an_unreadable_row_stays_ours(
     world: FakeBackend, journal: Journal, name: str, number: int
