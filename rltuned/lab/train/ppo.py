@@ -289,7 +289,9 @@ def train(
         useful = [e for e in episodes if len(e.kept)]
         played = time.perf_counter()
         if not useful:
-            raise FloatingPointError("no window left anything to choose: raise the load")
+            raise FloatingPointError(
+                "no window left anything to choose: raise window_jobs or loads by --set"
+            )
         batch = rollout.join(useful)
         if epoch == 0:
             flags = batch.flags.repeat(np.diff(batch.first), axis=0)
@@ -420,9 +422,8 @@ def _learn(  # noqa: PLR0917 - by place
     try:
         train(learner, run.scenarios, validate, ranks=ranks, on_epoch=after)
     except FloatingPointError as error:
-        raise ModelError(
-            f"training stopped: {error}; the last good checkpoint is in {folder}"
-        ) from error
+        kept = f"; the last good checkpoint is in {folder}" if checkpoint.exists() else ""
+        raise ModelError(f"training stopped: {error}{kept}") from error
 
 
 def beginning_from(bundle: Path, settings: PpoSettings) -> PpoSettings:
