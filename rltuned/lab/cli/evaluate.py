@@ -13,7 +13,6 @@ from rltuned.cli import flags
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.order import DEFAULT
-from rltuned.core.slurm_plan import Parameters
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
 from rltuned.lab.cli.options import check_folder, progress
@@ -21,7 +20,6 @@ from rltuned.lab.replay.protocol import Mode, Protocol
 from rltuned.lab.train.settings import LOADS, NAMES, RULES, Amount
 from rltuned.policies.actor import Actor
 from rltuned.sim.cluster import cluster_named
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.world import Rules
 
 if TYPE_CHECKING:  # numba and matplotlib, which --help does without
@@ -32,12 +30,11 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True)
 class PlaySettings:
-    """What --set changes: seconds between cycles; backfill, of `slurm` its parameters too; the
-    bounds of delays; the predictor, a folder, `shipped` or `none`.
+    """What --set changes: seconds between cycles; the bounds of delays; the predictor, a folder,
+    `shipped` or `none`.
     """
 
     interval_s: Annotated[float, Field(ge=0.001, le=1e9)] = 60.0
-    backfill: BackfillRule = "easy"
     own: Amount = DEFAULT.own
     share: Amount = DEFAULT.share
     clip: Amount = DEFAULT.clip
@@ -98,6 +95,8 @@ def evaluate(
     mode: ModeOption = "cycle",
     bounds: options.BoundsOption = options.OnOff.ON,
     trust: options.TrustOption = None,
+    backfill: options.BackfillOption = "easy",
+    backfill_param: options.BackfillParamOption = None,
     rule: RuleOption = None,
     report: Annotated[
         Path | None, typer.Option(help="Folder for index.html and results.json.")
@@ -113,7 +112,8 @@ def evaluate(
     rules = tuple(dict.fromkeys(rule or RULES))
     if unknown := [one for one in rules if one not in NAMES]:
         raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
-    play, slurm = _settings(other or [])
+    slurm = Rules(backfill, parameters=options.parameters_of(backfill, backfill_param))
+    play = options.set_to(PlaySettings(), other)
     order = options.order_of(play.own, play.share, play.clip, play.max_delay_s)
     check_folder(report)
     from rltuned.lab.train import evaluate as evaluation  # noqa: PLC0415 - numba
@@ -173,15 +173,6 @@ def _check(part: tuple[float, float], mode: Mode, bounds: options.OnOff) -> None
         raise typer.BadParameter("--part: from and to, within 0 and 1")
     if mode == "cycle" and bounds is options.OnOff.OFF:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
-
-
-def _settings(given: list[str]) -> tuple[PlaySettings, Rules]:
-    """What --set changes, and how Slurm plays: with backfill=slurm, other names are parameters."""
-    own = {f.name for f in fields(PlaySettings)} if "backfill=slurm" in given else set()
-    slurms = [one for one in given if own and one.partition("=")[0] not in own]
-    play = options.set_to(PlaySettings(), [one for one in given if one not in slurms])
-    parameters = options.changed(Parameters(), slurms, "--set")
-    return play, Rules(play.backfill, parameters=parameters)
 
 
 def _card(seeds: "evaluation.Seeds") -> dict[str, object]:

@@ -18,6 +18,7 @@ from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.settings import set_by
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
+from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import Bad, Trace
 
 S = TypeVar("S")
@@ -42,6 +43,23 @@ TrustOption = Annotated[
         "--trust", help="How much of a network's corrections counts; none: 1.", min=0.0, max=1.0
     ),
 ]
+BackfillOption = Annotated[
+    BackfillRule,
+    typer.Option(help="easy; none; slurm: what sched/backfill plays, by --backfill-param."),
+]
+BackfillParamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--backfill-param", help="name=value as in SchedulerParameters; for slurm; again for more."
+    ),
+]
+
+
+def parameters_of(backfill: str | None, given: Sequence[str] | None) -> Parameters:
+    """What --backfill slurm plays by. Raises BadParameter: it is not played, or plays otherwise."""
+    if given and backfill != "slurm":
+        raise typer.BadParameter("--backfill-param: only --backfill slurm has parameters")
+    return changed(Parameters(), given or (), "--backfill-param")
 
 
 def changed(parameters: Parameters, given: Sequence[str], option: str) -> Parameters:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -13,7 +12,6 @@ from rltuned.cli.tables import Column, console, show_table
 from rltuned.core.decide import Knobs
 from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.order import DEFAULT
-from rltuned.core.slurm_plan import Parameters
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
 from rltuned.lab.cli.options import progress
@@ -28,7 +26,7 @@ from rltuned.lab.replay.metrics import (
 from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, policy_of, watching
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
-from rltuned.sim.dispatch import AGE_ONLY, BackfillRule, Natural
+from rltuned.sim.dispatch import AGE_ONLY, Natural
 from rltuned.sim.trace import Bad, TraceJob
 from rltuned.sim.world import Fault, Rules
 from rltuned.solver import Cbc
@@ -96,16 +94,6 @@ PredictorOption = Annotated[
 IntervalOption = Annotated[
     float, typer.Option("--interval", help="Seconds between cycles.", min=0.001, max=1e9)
 ]
-BackfillOption = Annotated[
-    BackfillRule,
-    typer.Option(help="easy; none; slurm: what sched/backfill plays, by --backfill-param."),
-]
-BackfillParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backfill-param", help="name=value as in SchedulerParameters; for slurm; again for more."
-    ),
-]
 
 
 @app.command()
@@ -119,8 +107,8 @@ def simulate(
     placement: PlacementOption = "pack",
     top_k: TopKOption = 16,
     oversubscribe: OverSubscribeOption = None,
-    backfill: BackfillOption = "easy",
-    backfill_param: BackfillParamOption = None,
+    backfill: options.BackfillOption = "easy",
+    backfill_param: options.BackfillParamOption = None,
     natural: NaturalOption = "age",
     count: CountOption = None,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window.")] = 256,
@@ -147,7 +135,7 @@ def simulate(
     """
     chosen = {name: policy_of(name) for name in policy}
     trusted = options.trust_of(trust, [one for name, one in chosen.items() if name != BY_DEFAULT])
-    parameters = parameters_of(backfill, backfill_param)
+    parameters = options.parameters_of(backfill, backfill_param)
     hardware = cluster_named(cluster)
     packing: Literal["pack", "spread"] = "spread" if placement == "spread" else "pack"
     protocol = Protocol(
@@ -271,13 +259,6 @@ def _columns(*names: str) -> list[Column]:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.2f}"
-
-
-def parameters_of(backfill: str | None, given: Sequence[str] | None) -> Parameters:
-    """What --backfill slurm plays by. Raises BadParameter: it is not played, or plays otherwise."""
-    if given and backfill != "slurm":
-        raise typer.BadParameter("--backfill-param: only --backfill slurm has parameters")
-    return options.changed(Parameters(), given or (), "--backfill-param")
 
 
 def check_file(path: Path | None) -> None:
