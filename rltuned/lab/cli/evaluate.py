@@ -159,7 +159,8 @@ def evaluate(
     if as_json:
         flags.say(json.dumps(document))
     else:
-        flags.say(str(document["headline"]))
+        if document["headline"]:  # there is none without `delay` among the rules
+            flags.say(str(document["headline"]))
         _show(found)
     if report is not None:
         page = evaluation.write_page(report, found, document["models"])  # type: ignore[arg-type]
