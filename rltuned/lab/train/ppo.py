@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -103,13 +104,20 @@ class Learner:
                 getattr(self, name).load_state_dict(state[name])
             for name in self._PROGRESS:
                 setattr(self, name, state[name])
-        except Exception as error:  # torch raises anything of a damaged file
+        except _DAMAGE as error:
             raise ModelError(f"{path}: cannot be resumed: {error}") from error
         if other:
             raise ModelError(f"{path}: was begun with another {other[0]}")
 
     _PARTS = ("actor", "critic", "optimiser")
     _PROGRESS = ("epoch", "since_best", "seconds", "best", "best_actor")
+
+
+_DAMAGE: Final = (
+    ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
+    ValueError, UnpicklingError,
+)  # fmt: skip
+"""What torch, and what is in it, raise of a damaged checkpoint."""
 
 
 # Moments of a batch, and PPO's loss
