@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from rltuned.core import slurm_plan
+from rltuned.core.cluster import Amounts
 from rltuned.core.slurm_plan import (
     BITS,
     FIRST_WINDOW_S,
@@ -29,7 +30,6 @@ from rltuned.lab.kernel.state import (
     CUT,
     PENDING,
     RUNNING,
-    Free,
     PendingQueue,
     Setup,
     State,
@@ -347,7 +347,7 @@ def _last_end_on_choice(setup: Setup, state: State, shape: int, part: int, ended
 
 @in_place
 def _give_group(
-    setup: Setup, state: State, later: Free, at: int, near_s: float, window_s: float, part: int
+    setup: Setup, state: State, later: Amounts, at: int, near_s: float, window_s: float, part: int
 ) -> tuple[int, float, float]:
     """Free in `later` what the next group holds. Returns where the next one begins among those
     that run, the mark from which windows reach (near_s, if it is known), and the group's last end;

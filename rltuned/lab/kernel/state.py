@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rltuned.core.cluster import Amounts
 from rltuned.core.slurm_plan import NodeSpace, Parameters, empty_plan
 from rltuned.lab.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
 
@@ -30,15 +31,6 @@ class Hardware(NamedTuple):
     mem_mib: IntArray  # (N,)
     member: BoolArray  # (P, N)
     near: BoolArray  # (P, P)
-
-
-class Free(NamedTuple):
-    """What is free, now or at a shadow time; each (N,), of_type (T+1, N)."""
-
-    gpus: IntArray
-    of_type: IntArray
-    cpus: IntArray
-    mem_mib: IntArray
 
 
 class Shapes(NamedTuple):
@@ -109,7 +101,7 @@ class State(NamedTuple):
     allowed: the hardware with those members that it may use now.
     """
 
-    free: Free
+    free: Amounts
     usable: BoolArray  # (N,)
     start_s: FloatArray  # (n,)
     shares: Shares
@@ -117,7 +109,7 @@ class State(NamedTuple):
     latest: FloatArray  # (n,) latest end of each running job, same order
     head: IntArray  # (P,)
     shadow_s: FloatArray  # (P,)
-    later: Free  # (P, ...)
+    later: Amounts  # (P, ...)
     verdicts: Verdicts
     counters: IntArray
     chosen: IntArray  # work space
@@ -150,10 +142,10 @@ class Setup(NamedTuple):
 
 
 @in_place
-def later_of(state: State, partition: int) -> Free:
+def later_of(state: State, partition: int) -> Amounts:
     """What will be free at the shadow time of a partition's head."""
     later = state.later
-    return Free(
+    return Amounts(
         later.gpus[partition],
         later.of_type[partition],
         later.cpus[partition],
@@ -162,7 +154,7 @@ def later_of(state: State, partition: int) -> Free:
 
 
 @in_place
-def copy_free(free: Free, later: Free) -> None:
+def copy_free(free: Amounts, later: Amounts) -> None:
     """Let `later` begin as what is free now."""
     for node in range(len(free.gpus)):
         later.gpus[node], later.cpus[node] = free.gpus[node], free.cpus[node]
@@ -188,9 +180,9 @@ def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs, plan: NodeSpace 
     """An empty cluster before the first job. plan: room for that of Slurm's backfill."""
     count, families = len(jobs.submit_s), int(shapes.family.max()) + 1
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
-    free = Free(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
+    free = Amounts(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
     return State(
-        free=Free(*(amount.copy() for amount in free)),
+        free=Amounts(*(amount.copy() for amount in free)),
         usable=np.ones(len(hardware.row), dtype=bool),
         start_s=np.full(count, np.nan),
         shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
@@ -198,7 +190,7 @@ def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs, plan: NodeSpace 
         latest=np.empty(count),
         head=np.full(partitions, -1),
         shadow_s=np.full(partitions, np.inf),
-        later=Free(*(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in free)),
+        later=Amounts(*(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in free)),
         verdicts=Verdicts(
             failed=np.full(families, -1),
             failed_from=np.zeros(families, dtype=np.int64),
