@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from rltuned.domain.cluster import Node, Reservation
+from rltuned.core.cluster import Amounts, BoolArray, IntArray, amounts, capped, copied, less
+from rltuned.domain.cluster import Node, Reservation, Resources
 from rltuned.domain.jobs import PendingJob, Request, RunningJob, Share
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import GpuType, JobId, NodeName
@@ -28,9 +28,6 @@ from rltuned.domain.units import GpuType, JobId, NodeName
 # `--exclusive=user` runs on is free for that user alone; `mcs` and `topo`, whose labels are not
 # read, for nobody.
 
-
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 
 _OF_USER: Final = "exclusive=user"
 _OF_NOBODY: Final = frozenset({"exclusive=mcs", "exclusive=topo"})
@@ -245,16 +242,12 @@ def _sets(text: str) -> list[frozenset[str]]:
 
 @dataclass(slots=True)
 class Capacity:
-    """Totals and free amounts of one cluster: T GPU types plus the zero row, N nodes."""
+    """One cluster: what its N nodes have and what is free, and what keeps nodes from whom."""
 
     names: tuple[NodeName, ...]
     gpu_types: tuple[GpuType, ...]
-    total_gpus: IntArray  # (T+1, N)
-    total_cpus: IntArray  # (N,)
-    total_mem_mib: IntArray  # (N,)
-    free_gpus: IntArray  # (T+1, N)
-    free_cpus: IntArray  # (N,)
-    free_mem_mib: IntArray  # (N,)
+    total: Amounts
+    free: Amounts
     usable: BoolArray  # (N,) Slurm starts jobs here now
     members: dict[str, BoolArray]  # partition -> (N,)
     index: dict[NodeName, int]  # name -> column
@@ -266,40 +259,31 @@ class Capacity:
     def of(cls, snapshot: Snapshot) -> "Capacity":
         nodes = snapshot.nodes
         types = tuple(sorted({g.gpu_type for n in nodes for g in n.gpus}))
-        total_gpus = np.zeros((len(types) + 1, len(nodes)), dtype=np.int64)
-        free_gpus = np.zeros_like(total_gpus)
+        has = np.zeros((len(types) + 1, len(nodes)), dtype=np.int64)
+        free = np.zeros_like(has)
         row_of: dict[GpuType | None, int] = {t: i for i, t in enumerate(types)}
         for column, node in enumerate(nodes):
             for gpu in node.gpus:
-                total_gpus[row_of[gpu.gpu_type], column] = gpu.total
-                free_gpus[row_of[gpu.gpu_type], column] = gpu.free
-        total_cpus = _ints([n.total.cpus for n in nodes])
+                has[row_of[gpu.gpu_type], column] = gpu.total
+                free[row_of[gpu.gpu_type], column] = gpu.free
+        total = amounts(has, *_ints([n.total for n in nodes]))
         index = {n.name: i for i, n in enumerate(nodes)}
         return cls(
             names=tuple(n.name for n in nodes),
             gpu_types=types,
-            total_gpus=total_gpus,
-            total_cpus=total_cpus,
-            total_mem_mib=_ints([n.total.mem_mib for n in nodes]),
-            free_gpus=free_gpus,
-            free_cpus=_ints([n.free.cpus for n in nodes]),
-            free_mem_mib=_ints([n.free.mem_mib for n in nodes]),
+            total=total,
+            free=amounts(free, *_ints([n.free for n in nodes])),
             usable=np.array([n.schedulable for n in nodes], dtype=bool),
             members=_members(nodes),
             index=index,
             rows=row_of,
-            kept=Keepers(snapshot, index, total_cpus),
+            kept=Keepers(snapshot, index, total.cpus),
             nodes=nodes,
         )
 
     def copy(self) -> "Capacity":
         """A copy whose free amounts can be spent without touching this one's."""
-        return replace(
-            self,
-            free_gpus=self.free_gpus.copy(),
-            free_cpus=self.free_cpus.copy(),
-            free_mem_mib=self.free_mem_mib.copy(),
-        )
+        return replace(self, free=copied(self.free))
 
     def members_of(self, partitions: tuple[str, ...]) -> BoolArray:
         """(N,) nodes that belong to any of the partitions, to be read; unknown ones have none."""
@@ -317,10 +301,7 @@ class Capacity:
             return self
         gpus, cpus = self.kept.parts(some)
         return replace(
-            self,
-            usable=self.usable & ~self.kept.nodes(some),
-            free_gpus=np.maximum(self.free_gpus - gpus, 0),
-            free_cpus=np.maximum(self.free_cpus - cpus, 0),
+            self, usable=self.usable & ~self.kept.nodes(some), free=less(self.free, gpus, cpus)
         )
 
     def wanted_by(self, job: PendingJob) -> BoolArray:
@@ -340,12 +321,6 @@ class Capacity:
                 member = named
         return member
 
-    def untouched(self) -> BoolArray:
-        idle: BoolArray = (self.free_gpus == self.total_gpus).all(axis=0)
-        idle &= self.free_cpus == self.total_cpus
-        idle &= self.free_mem_mib == self.total_mem_mib
-        return idle
-
     def accepted(self, request: Request) -> tuple[int, ...]:
         """Rows of the GPU types that a request accepts; the zero row for a job without GPUs."""
         if request.total.gpus == 0:
@@ -358,24 +333,18 @@ class Capacity:
         """Spend what a placement takes. Raises ValueError: it takes more than is free."""
         for share in shares:
             column, row = self._cell(share)
-            gpus = self.free_gpus[row, column] = self.free_gpus[row, column] - share.taken.gpus
-            cpus = self.free_cpus[column] = self.free_cpus[column] - share.taken.cpus
-            mem_mib = self.free_mem_mib[column] = self.free_mem_mib[column] - share.taken.mem_mib
-            if gpus < 0 or cpus < 0 or mem_mib < 0:
+            _add(self.free, column, row, share.taken, -1)
+            left = self.free.of_type[row, column], self.free.cpus[column], self.free.mem_mib[column]
+            if min(left) < 0:
                 raise ValueError(f"node {share.node}: {share.taken} is more than is free")
 
     def give(self, shares: tuple[Share, ...]) -> None:
         for share in shares:
-            column, row = self._cell(share)
-            self.free_gpus[row, column] += share.taken.gpus
-            self.free_cpus[column] += share.taken.cpus
-            self.free_mem_mib[column] += share.taken.mem_mib
+            _add(self.free, *self._cell(share), share.taken, 1)
 
     def cap(self) -> None:
         """Free at most what there is: what jobs hold need not add up to what nodes show as used."""
-        np.minimum(self.free_gpus, self.total_gpus, out=self.free_gpus)
-        np.minimum(self.free_cpus, self.total_cpus, out=self.free_cpus)
-        np.minimum(self.free_mem_mib, self.total_mem_mib, out=self.free_mem_mib)
+        self.free = capped(self.free, self.total)
 
     def row_on(self, share: Share, column: int) -> int:
         """Row of the GPUs of a share; an untyped one counts as the type the node has most of."""
@@ -384,15 +353,24 @@ class Capacity:
         row = self.rows.get(share.gpu_type)
         if row is not None:
             return row
-        return int(self.total_gpus[:, column].argmax())
+        return int(self.total.of_type[:, column].argmax())
 
     def _cell(self, share: Share) -> tuple[int, int]:
         column = self.index[share.node]
         return column, self.row_on(share, column)
 
 
-def _ints(values: list[int]) -> IntArray:
-    return np.array(values, dtype=np.int64)
+def _add(free: Amounts, column: int, row: int, taken: Resources, sign: int) -> None:
+    free.of_type[row, column] += sign * taken.gpus
+    free.gpus[column] += sign * taken.gpus
+    free.cpus[column] += sign * taken.cpus
+    free.mem_mib[column] += sign * taken.mem_mib
+
+
+def _ints(of_nodes: Sequence[Resources]) -> IntArray:
+    """(2, N) CPUs and memory."""
+    table = [(one.cpus, one.mem_mib) for one in of_nodes]
+    return np.array(table, dtype=np.int64).reshape(-1, 2).T.copy()
 
 
 def _members(nodes: tuple[Node, ...]) -> dict[str, BoolArray]:

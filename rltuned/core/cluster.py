@@ -1,3 +1,4 @@
+# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """What fits where: the array functions by which every world of rltuned places a job.
 
 The daemon calls them as they are; the simulator compiles them (lab/kernel/placement). A job that
@@ -39,6 +40,34 @@ class Ask(NamedTuple):
     exclusive: bool
 
 
+def amounts(of_type: IntArray, cpus: IntArray, mem_mib: IntArray) -> Amounts:
+    """With the GPUs of all types."""
+    return Amounts(of_type.sum(axis=0), of_type, cpus, mem_mib)
+
+
+def copied(free: Amounts) -> Amounts:
+    """To be spent apart."""
+    return Amounts(*(amount.copy() for amount in free))
+
+
+def less(free: Amounts, gpus: IntArray, cpus: IntArray) -> Amounts:
+    """Without so many GPUs (N,) of every type and CPUs (N,); at least 0."""
+    of_type = np.maximum(free.of_type - gpus, 0)
+    return amounts(of_type, np.maximum(free.cpus - cpus, 0), free.mem_mib)
+
+
+def capped(free: Amounts, total: Amounts) -> Amounts:
+    """At most what there is: what jobs hold need not add up to what nodes show as used."""
+    return amounts(*(np.minimum(a, b) for a, b in zip(free[1:], total[1:], strict=True)))
+
+
+def idle(total: Amounts, free: Amounts) -> BoolArray:
+    """(N,) nodes on which nothing runs."""
+    found: BoolArray = (free.gpus == total.gpus) & (free.cpus == total.cpus)
+    found &= free.mem_mib == total.mem_mib
+    return found
+
+
 def able(ask: Ask, member: BoolArray, total: Amounts, free: Amounts, row: int) -> BoolArray:
     """(N,) nodes of member (N,) with room for a smaller share now, by GPUs of one type."""
     have, low, cpus, mem_mib = free.of_type[row], ask.low, ask.cpus_each, ask.mem_each
@@ -46,8 +75,7 @@ def able(ask: Ask, member: BoolArray, total: Amounts, free: Amounts, row: int) -
     if ask.gpus > 0 and low == 0:  # nodes of the type, also for a share without GPUs
         ok = ok & (total.of_type[row] > 0)
     if ask.exclusive:
-        ok &= (free.gpus == total.gpus) & (free.cpus == total.cpus)
-        ok &= free.mem_mib == total.mem_mib
+        ok = ok & idle(total, free)
     return ok
 
 
@@ -76,7 +104,8 @@ def choose(
     has_more[:] = True
     has_more[more] = False
     rest = order[has_more][: ask.width - ask.larger]
-    return could[np.concatenate((order[more], rest))]
+    found: IntArray = could[np.concatenate((order[more], rest))]
+    return found
 
 
 def place(

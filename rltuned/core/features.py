@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.backlog import USE_GUESS, length_s
-from rltuned.core.capacity import BoolArray, Capacity
+from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import BoolArray
 from rltuned.core.pools import (
     FUTURE_HORIZON_S,
     WAYS_CAP,

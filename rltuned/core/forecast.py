@@ -18,13 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.capacity import Capacity, allowed
+from rltuned.core.cluster import Amounts, capped, copied
 from rltuned.core.lanes import (
-    FreeNodes,
     HeldShares,
     Lane,
     RunningShares,
+    carries,
     lane_of,
+    move,
+    place,
     taken_by,
+    without,
 )
 from rltuned.core.placement import OVERDUE_S
 from rltuned.core.pools import numbered
@@ -302,8 +306,8 @@ class _Play:
         kin = rng.random(ground.user_count)
         self._run_s = self._drawn(ground.knots, ground.users, kin, np.zeros(len(ground.knots)))
         self._starts_s = np.full(ground.count, math.inf)
-        self._free = FreeNodes.now(ground.capacity)
-        self._running = RunningShares(4 * len(ground.runs))
+        self._total, self._free = ground.capacity.total, copied(ground.capacity.free)
+        self._running = RunningShares(self._total, 4 * len(ground.runs))
         run_s = self._drawn(ground.run_knots, ground.run_users, kin, ground.ran_s)
         self._ends = [
             (min(end_s, limit_s), self._running.start(taken, limit_s))
@@ -345,8 +349,12 @@ class _Play:
         return self._starts_s
 
     def _end_until(self, now: float) -> None:
+        ended = False
         while self._ends and self._ends[0][0] <= now:
-            self._free.give(self._running.end(heappop(self._ends)[1]))
+            move(self._free, self._running.end(heappop(self._ends)[1]), 1)
+            ended = True
+        if ended:
+            self._free = capped(self._free, self._total)
             self._full.clear()
 
     def _next_arrival_s(self) -> float:
@@ -384,7 +392,7 @@ class _Play:
             may = lane.number not in refused or limit_s < refused[lane.number]
             if may and lane.number not in self._full:
                 if lane.number not in room:
-                    room[lane.number] = self._free.carries(lane)
+                    room[lane.number] = carries(lane, self._total, self._free)
                 if not room[lane.number]:
                     self._full.add(lane.number)
                 else:
@@ -413,7 +421,7 @@ class _Play:
         return ground.left_of(ground.lanes[job], met[limit_s] & ~ground.open_to[job])
 
     def _start(self, job: int, lane: Lane, held: HeldShares, now: float) -> None:
-        self._free.take(held)
+        move(self._free, held, -1)
         rows = self._running.start(held, now + self._ground.limits_s[job])
         heappush(self._ends, (now + float(self._run_s[job]), rows))
         self._in_lane[lane.base] -= 1
@@ -430,7 +438,7 @@ class _Reservations:
     before it. They are made when a later job asks for room.
     """
 
-    def __init__(self, running: RunningShares, free: FreeNodes, now: float) -> None:
+    def __init__(self, running: RunningShares, free: Amounts, now: float) -> None:
         self._running, self._free, self._now = running, free, now
         self._count = Counter[str]()
         self._asked: list[tuple[Lane, float]] = []
@@ -448,15 +456,15 @@ class _Reservations:
         for asked, its_limit_s in self._asked:
             self._reserve(asked, its_limit_s)
         self._asked.clear()
-        return self._beside(self._free, self._now, limit_s).place(lane)
+        return self._beside(lane, self._free, self._now, limit_s)
 
     def _reserve(self, lane: Lane, limit_s: float) -> None:
         for at_s, free in self._running.openings(lane, self._free, self._now):
-            held = self._beside(free, at_s, limit_s).place(lane)
+            held = self._beside(lane, free, at_s, limit_s)
             if held is not None:
                 self._made.append((at_s, at_s + limit_s, held))
                 return
 
-    def _beside(self, free: FreeNodes, at_s: float, limit_s: float) -> FreeNodes:
+    def _beside(self, lane: Lane, free: Amounts, at_s: float, limit_s: float) -> HeldShares | None:
         held = [h for begin_s, end_s, h in self._made if begin_s < at_s + limit_s and at_s < end_s]
-        return free.less(held) if held else free
+        return place(lane, self._running.total, without(free, held) if held else free)

@@ -1,6 +1,6 @@
-"""Free nodes as one play of the queue holds them, and lanes: waiting jobs that ask for the same.
+"""Lanes: waiting jobs that ask for the same, and what runs, as one play of the queue holds them.
 
-The rules are those of core/placement, but that a job whose GPUs do not divide evenly over its nodes
+Nodes are chosen by core/cluster, but that a job whose GPUs do not divide evenly over its nodes
 needs the larger share on each of them. Jobs of one lane fit or do not fit together, and so one
 question answers for all.
 """
@@ -14,7 +14,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.core import cluster
+from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import Amounts, Ask, BoolArray, IntArray, amounts, capped, copied, less
 from rltuned.core.placement import ceil_div, width
 from rltuned.domain.jobs import PendingJob, Share
 
@@ -36,22 +38,22 @@ class HeldShares(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lane:
-    """What its jobs ask for on each of `count` nodes of one of the rows. member: (N,) where Slurm
-    starts them now. base: the number of the same lane where nothing is kept from it. part: (N,)
-    GPUs and CPUs that are kept from it on nodes of member; None = none.
+    """What its jobs ask for, of GPU types in accepts (T+1,). member: (N,) where Slurm starts them
+    now. base: the number of the same lane where nothing is kept from it. part: (N,) GPUs and CPUs
+    that are kept from it on nodes of member; None = none.
     """
 
     number: int
     base: int
     partition: str
     member: BoolArray
-    rows: tuple[int, ...]
-    count: int
-    gpus: int
-    cpus: int
-    mem_mib: int
-    exclusive: bool
+    accepts: BoolArray
+    ask: Ask
     part: tuple[IntArray, IntArray] | None = None
+
+    def left(self, free: Amounts) -> Amounts:
+        """What it may take of what is free."""
+        return free if self.part is None else less(free, *self.part)
 
 
 def lane_of(
@@ -71,14 +73,15 @@ def lane_of(
     count, rows = width(request, member, capacity)
     if not count:
         return None
-    need = request.total
+    need, has = request.total, capacity.total.of_type
     gpus = ceil_div(need.gpus, count)
-    if need.gpus % count and all((capacity.total_gpus[r] >= gpus).sum() < count for r in rows):
+    if need.gpus % count and all((has[r] >= gpus).sum() < count for r in rows):
         gpus -= 1
-    return Lane(
-        number, number, job.partitions[0], member & capacity.usable, rows, count, gpus,
-        ceil_div(need.cpus, count), ceil_div(need.mem_mib, count), request.exclusive,
-    )  # fmt: skip
+    cpus, mem_mib = ceil_div(need.cpus, count), ceil_div(need.mem_mib, count)
+    accepts = np.zeros(len(has), dtype=bool)
+    accepts[list(rows)] = True
+    ask = Ask(gpus * count, count, gpus, 0, cpus, mem_mib, request.exclusive)
+    return Lane(number, number, job.partitions[0], member & capacity.usable, accepts, ask)
 
 
 def taken_by(shares: Sequence[Share], capacity: Capacity) -> HeldShares | None:
@@ -92,100 +95,50 @@ def taken_by(shares: Sequence[Share], capacity: Capacity) -> HeldShares | None:
     return HeldShares(*np.array(columns, dtype=np.int64).T)
 
 
-@dataclass(slots=True)
-class FreeNodes:
-    """Free amounts per node: gpus (T+1, N), cpus, mem_mib (N,). total: never more than that."""
+def carries(lane: Lane, total: Amounts, free: Amounts) -> bool:
+    """Whether a job of the lane could start."""
+    ask, left = lane.ask, lane.left(free)
+    return any(
+        int(cluster.able(ask, lane.member, total, left, row).sum()) >= ask.width
+        for row in np.flatnonzero(lane.accepts).tolist()
+    )
 
-    total: Capacity
-    gpus: IntArray
-    cpus: IntArray
-    mem_mib: IntArray
 
-    @classmethod
-    def now(cls, capacity: Capacity) -> "FreeNodes":
-        """As the snapshot shows them."""
-        return cls(
-            capacity,
-            capacity.free_gpus.copy(),
-            capacity.free_cpus.copy(),
-            capacity.free_mem_mib.copy(),
-        )
+def place(lane: Lane, total: Amounts, free: Amounts) -> HeldShares | None:
+    """Where a job of the lane starts, on the fullest nodes; None = nowhere now."""
+    ask, left, node = lane.ask, lane.left(free), np.empty(lane.ask.width, dtype=np.int64)
+    row = cluster.place(ask, lane.accepts, lane.member, total, left, 1, node)
+    if row < 0:
+        return None
+    each: Sequence[IntArray] = total.of_type[row, node], total.cpus[node], total.mem_mib[node]
+    if not ask.exclusive:
+        each = [np.full(len(node), x) for x in (ask.low, ask.cpus_each, ask.mem_each)]
+    return HeldShares(node, np.full(len(node), row), *each)
 
-    def take(self, held: HeldShares) -> None:
-        self.gpus[held.row, held.node] -= held.gpus
-        self.cpus[held.node] -= held.cpus
-        self.mem_mib[held.node] -= held.mem_mib
 
-    def give(self, held: HeldShares) -> None:
-        """What jobs hold need not add up to what nodes show as used."""
-        at = held.node
-        most = self.total
-        free = self.gpus[held.row, at] + held.gpus
-        self.gpus[held.row, at] = np.minimum(free, most.total_gpus[held.row, at])
-        self.cpus[at] = np.minimum(self.cpus[at] + held.cpus, most.total_cpus[at])
-        self.mem_mib[at] = np.minimum(self.mem_mib[at] + held.mem_mib, most.total_mem_mib[at])
+def move(free: Amounts, held: HeldShares, sign: int) -> None:
+    """Give (sign 1) or take (-1) what a job holds."""
+    free.of_type[held.row, held.node] += sign * held.gpus
+    free.gpus[held.node] = free.of_type[:, held.node].sum(axis=0)
+    free.cpus[held.node] += sign * held.cpus
+    free.mem_mib[held.node] += sign * held.mem_mib
 
-    def less(self, held: Sequence[HeldShares]) -> "FreeNodes":
-        """Another one, without all these."""
-        found = FreeNodes(self.total, self.gpus.copy(), self.cpus.copy(), self.mem_mib.copy())
-        for one in held:
-            found.take(one)
-        return found
 
-    def fits_on(self, lane: Lane, row: int) -> BoolArray:
-        """(N,) nodes that have a share of a job of the lane."""
-        gpus, cpus = self.gpus[row], self.cpus
-        if lane.part is not None:
-            gpus, cpus = gpus - lane.part[0], cpus - lane.part[1]
-        found: BoolArray = lane.member & ((gpus >= lane.gpus) | (lane.gpus == 0))
-        if lane.gpus:
-            found &= self.total.total_gpus[row] > 0
-        found &= (cpus >= lane.cpus) & (self.mem_mib >= lane.mem_mib)
-        if lane.exclusive:
-            most = self.total
-            if lane.part is not None:
-                found &= lane.part[1] == 0
-            found &= (self.gpus == most.total_gpus).all(axis=0)
-            found &= (self.cpus == most.total_cpus) & (self.mem_mib == most.total_mem_mib)
-        return found
-
-    def carries(self, lane: Lane) -> bool:
-        return any(int(self.fits_on(lane, row).sum()) >= lane.count for row in lane.rows)
-
-    def place(self, lane: Lane) -> HeldShares | None:
-        """Where a job of the lane starts, on the fullest nodes; None = nowhere now."""
-        best: tuple[list[int], IntArray, int] | None = None
-        for row in lane.rows:
-            columns = np.flatnonzero(self.fits_on(lane, row))
-            if len(columns) < lane.count:
-                continue
-            # a job without GPUs looks at all GPUs that it would sit beside
-            idle = self.gpus[row] if lane.gpus else self.gpus.sum(axis=0)
-            if lane.count == 1:
-                chosen = columns[[int(idle[columns].argmin())]]
-            else:
-                chosen = columns[np.argsort(idle[columns], kind="stable")[: lane.count]]
-            rank = [int(idle[chosen].sum()), *sorted(chosen.tolist())]
-            if best is None or rank < best[0]:
-                best = rank, chosen, row
-        return None if best is None else self._held(lane, best[1], best[2])
-
-    def _held(self, lane: Lane, node: IntArray, row: int) -> HeldShares:
-        rows = np.full(len(node), row)
-        if lane.exclusive:
-            most = self.total
-            return HeldShares(
-                node, rows, most.total_gpus[row, node], most.total_cpus[node],
-                most.total_mem_mib[node],
-            )  # fmt: skip
-        amounts = (np.full(len(node), x) for x in (lane.gpus, lane.cpus, lane.mem_mib))
-        return HeldShares(node, rows, *amounts)
+def without(free: Amounts, held: Sequence[HeldShares]) -> Amounts:
+    """Another one, less all these."""
+    found = copied(free)
+    for one in held:
+        move(found, one, -1)
+    return found
 
 
 class RunningShares:
-    """What runs: shares with the ends that limits give them. Rows are used again."""
+    """What runs on nodes that have total: shares with the ends that limits give them. Rows are used
+    again.
+    """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, total: Amounts, most: int) -> None:
+        self.total = total
         self._cells = np.zeros((5, max(64, most)), dtype=np.int64)
         self._ends_s = np.full(self._cells.shape[1], _ENDED)
         self._spare = list(range(self._cells.shape[1] - 1, -1, -1))
@@ -211,9 +164,7 @@ class RunningShares:
         self._ends_s = np.concatenate([self._ends_s, np.full(size, _ENDED)])
         self._spare += range(2 * size - 1, size - 1, -1)
 
-    def openings(
-        self, lane: Lane, free: FreeNodes, now: float
-    ) -> Iterator[tuple[float, FreeNodes]]:
+    def openings(self, lane: Lane, free: Amounts, now: float) -> Iterator[tuple[float, Amounts]]:
         """When a job of the lane could start at the latest, by time limits, and what is free then:
         now or the ends of what runs.
         """
@@ -224,30 +175,25 @@ class RunningShares:
         steps = np.unique(ends_s)
         counts = np.searchsorted(ends_s, steps, side="right")
 
-        def after(count: int) -> FreeNodes:
-            return _with(free, self._cells[:, runs[:count]])
+        def after(at: int) -> Amounts:
+            return self._with(free, self._cells[:, runs[: int(counts[at])]])
 
-        if free.carries(lane):
+        if carries(lane, self.total, free):
             yield now, free
         first = bisect_left(
-            range(len(steps)), True, key=lambda i: after(int(counts[i])).carries(lane)
+            range(len(steps)), True, key=lambda i: carries(lane, self.total, after(i))
         )
         for at in range(first, min(len(steps), first + LOOKS)):
-            yield float(steps[at]), after(int(counts[at]))
+            yield float(steps[at]), after(at)
 
-
-def _with(free: FreeNodes, cells: IntArray) -> FreeNodes:
-    """The same when those shares are free again."""
-    node, row, *amounts = cells
-    most, nodes = free.total, len(free.cpus)
-    flat = np.bincount(row * nodes + node, weights=amounts[0], minlength=free.gpus.size)
-    gpus = free.gpus + flat.reshape(free.gpus.shape).astype(np.int64)
-    cpus, mem_mib = (
-        np.bincount(node, weights=x, minlength=nodes).astype(np.int64) for x in amounts[1:]
-    )
-    return FreeNodes(
-        most,
-        np.minimum(gpus, most.total_gpus),
-        np.minimum(free.cpus + cpus, most.total_cpus),
-        np.minimum(free.mem_mib + mem_mib, most.total_mem_mib),
-    )
+    def _with(self, free: Amounts, cells: IntArray) -> Amounts:
+        """The same when those shares are free again."""
+        node, row, *given = cells
+        nodes, size = len(free.cpus), free.of_type.size
+        gpus = np.bincount(row * nodes + node, weights=given[0], minlength=size)
+        more = gpus.reshape(free.of_type.shape).astype(np.int64)
+        cpus, mem_mib = (
+            np.bincount(node, weights=x, minlength=nodes).astype(np.int64) for x in given[1:]
+        )
+        found = amounts(free.of_type + more, free.cpus + cpus, free.mem_mib + mem_mib)
+        return capped(found, self.total)

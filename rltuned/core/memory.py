@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rltuned.core import run_times as runs
-from rltuned.core.capacity import BoolArray
+from rltuned.core.cluster import BoolArray
 from rltuned.core.features import LIMIT_FULL_S, planning_limit_s
 from rltuned.core.limits import LimitMemory
 from rltuned.domain.jobs import JobRun, PendingJob, Request, RunningJob

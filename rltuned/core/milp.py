@@ -189,8 +189,8 @@ def _amounts(shares: Sequence[Share], capacity: Capacity) -> dict[_Cell, int]:
 
 def _room(capacity: Capacity, node: int, what: int) -> int:
     if what >= 0:
-        return int(capacity.free_gpus[what, node])
-    return int((capacity.free_cpus if what == _CPUS else capacity.free_mem_mib)[node])
+        return int(capacity.free.of_type[what, node])
+    return int((capacity.free.cpus if what == _CPUS else capacity.free.mem_mib)[node])
 
 
 def choose(program: Program, solver: Solver, budget: Budget) -> Solution:
@@ -483,7 +483,7 @@ class _Ways:
     def __init__(self, queue: Queue, moment: int, worth: float) -> None:
         self.found: dict[tuple[object, ...], Way] = {}
         self._queue, self._moment, self._worth = queue, moment, worth
-        self._gpus = max(1, int(queue.capacity.total_gpus.sum()))
+        self._gpus = max(1, int(queue.capacity.total.of_type.sum()))
 
     def by_itself(self, alone: BackfillResult) -> Solution:
         """What Slurm starts."""

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.backlog import in_turns
-from rltuned.core.capacity import BoolArray
+from rltuned.core.cluster import BoolArray
 from rltuned.core.features import FloatArray
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import MAX_PRIORITY, OWNED, PRIORITY, SITE_FACTOR, Field

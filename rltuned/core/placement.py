@@ -16,7 +16,9 @@ from typing import Final, Literal, Protocol
 
 import numpy as np
 
-from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.core import cluster
+from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import Ask, BoolArray, IntArray
 from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob, Request, Share
 from rltuned.domain.snapshot import Snapshot
@@ -24,7 +26,6 @@ from rltuned.domain.units import JobId
 
 PlacementRule = Literal["pack", "spread", "first"]
 """Best fit, worst fit, and first fit by node name: the last is what studies compare with."""
-_LAST: Final = np.iinfo(np.int64).max
 _SIGN: Final[Mapping[PlacementRule, int]] = {"pack": 1, "spread": -1, "first": 0}
 
 
@@ -49,24 +50,24 @@ def width(request: Request, member: BoolArray, capacity: Capacity) -> tuple[int,
     """How many nodes a job gets on hardware member (N,), and the rows of GPU types on which so many
     can carry it, whatever is free or down now; (0, ()) = no count ever can.
     """
-    best, rows = 0, []
-    for row in capacity.accepted(request):
-        count = width_on(request, row, member, capacity)
-        if count and (not best or count < best):
-            best, rows = count, [row]
-        elif count and count == best:
-            rows.append(row)
-    return best, tuple(rows)
+    need, total, rows = request.total, capacity.total, capacity.accepted(request)
+    if need.gpus and request.nodes in {None, 1}:
+        alone = member & (total.cpus >= need.cpus) & (total.mem_mib >= need.mem_mib)
+        found = np.any((total.of_type[list(rows)] >= need.gpus) & alone, axis=1)
+        if found.any():
+            return 1, tuple(row for row, fits in zip(rows, found, strict=True) if fits)
+    counts = {row: width_on(request, row, member, capacity) for row in rows}
+    best = min(filter(None, counts.values()), default=0)
+    return best, tuple(row for row, count in counts.items() if count and count == best)
 
 
 def width_on(request: Request, row: int, member: BoolArray, capacity: Capacity) -> int:
     """The same for one GPU type (one row of the capacity); 0 when it can never carry the job."""
-    has = member if request.total.gpus == 0 else member & (capacity.total_gpus[row] > 0)
+    total, need = capacity.total, request.total
+    has = member & (total.of_type[row] > 0) if need.gpus else member
     if not has.any():
         return 0
-    gpus = capacity.total_gpus[row][has]
-    cpus, mem_mib = capacity.total_cpus[has], capacity.total_mem_mib[has]
-    need = request.total
+    gpus, cpus, mem_mib = total.of_type[row][has], total.cpus[has], total.mem_mib[has]
     if need.gpus > gpus.sum() or need.cpus > cpus.sum() or need.mem_mib > mem_mib.sum():
         return 0
     for count in _widths(request, gpus, cpus, mem_mib):
@@ -120,129 +121,42 @@ def place_request(
     request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
 ) -> tuple[Share, ...] | None:
     """As `place`, for a bare request on the nodes of member (N,)."""
-    shares = _on_one_node(request, member, capacity, rule)
-    if shares is None:
-        return place_widely(request, member, capacity, rule)
-    return shares or None
-
-
-def _on_one_node(
-    request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
-) -> tuple[Share, ...] | None:
-    """What most jobs need, as `place_widely` finds it; () = no fit now; None = not on one node."""
-    need = request.total
-    if not need.gpus or request.exclusive or request.nodes not in {None, 1}:
-        return None
-    rows = capacity.accepted(request)
-    if not rows:
-        return None
-    # rows beside each other are a view, others a copy
-    its = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] < len(rows) else list(rows)
-    free = capacity.free_gpus[its]  # (R, N)
-    alone = member & capacity.usable
-    alone &= capacity.free_cpus >= need.cpus
-    alone &= capacity.free_mem_mib >= need.mem_mib
-    fits = free >= need.gpus
-    fits &= alone
-    key = np.where(fits, free if rule == "pack" else _SIGN[rule] * free, _LAST)
-    column, at = divmod(int(key.T.argmin()), len(rows))  # of equals the first node, then type
-    if not fits[at, column]:
-        big = member & (capacity.total_cpus >= need.cpus) & (capacity.total_mem_mib >= need.mem_mib)
-        return () if ((capacity.total_gpus[its] >= need.gpus) & big).any() else None
-    return (Share(capacity.names[column], need, capacity.gpu_types[rows[at]]),)
-
-
-def place_widely(
-    request: Request, member: BoolArray, capacity: Capacity, rule: PlacementRule
-) -> tuple[Share, ...] | None:
-    """The search for any number of nodes, type by type."""
     count, rows = width(request, member, capacity)
-    best: tuple[int, IntArray, int] | None = None
-    for row in rows:
-        chosen = _choose(request, count, row, member, capacity, rule=rule)
-        if chosen is None:
-            continue
-        free = _SIGN[rule] * int(idle_gpus(row, capacity)[chosen].sum())
-        rank = (free, *sorted(chosen.tolist()))
-        if best is None or rank < (best[0], *sorted(best[1].tolist())):
-            best = (rank[0], chosen, row)
-    if best is None:
+    if not count:
         return None
-    return shares_on(request, best[1].tolist(), best[2], capacity)
+    accepts = np.zeros(len(capacity.total.of_type), dtype=bool)
+    accepts[list(rows)] = True
+    chosen = np.empty(count, dtype=np.int64)
+    total, free, sign = capacity.total, capacity.free, _SIGN[rule]
+    ask, member = ask_of(request, count), member & capacity.usable
+    row = cluster.place(ask, accepts, member, total, free, sign, chosen)
+    return None if row < 0 else _shares_on(request, chosen.tolist(), row, capacity)
 
 
-def _choose(
-    request: Request,
-    count: int,
-    row: int,
-    member: BoolArray,
-    capacity: Capacity,
-    *,
-    rule: PlacementRule,
-) -> IntArray | None:
-    """Node columns, those with the larger share first; None when they are not there now."""
+def ask_of(request: Request, count: int) -> Ask:
+    """What a request takes of so many nodes."""
     need = request.total
-    free = capacity.free_gpus[row]
-    ok = (
-        member
-        & capacity.usable
-        & (capacity.free_cpus >= ceil_div(need.cpus, count))
-        & (capacity.free_mem_mib >= ceil_div(need.mem_mib, count))
-    )
-    if need.gpus:
-        ok &= capacity.total_gpus[row] > 0  # nodes of one type, also for a share without GPUs
-    if request.exclusive:
-        ok &= capacity.untouched()
     low, larger = divmod(need.gpus, count)
-    fits = np.flatnonzero(ok & (free >= low))
-    if len(fits) < count:
-        return None
-    idle = idle_gpus(row, capacity)[fits]
-    ordered = fits[np.argsort(_SIGN[rule] * idle, kind="stable")]
-    if not larger:
-        return ordered[:count]
-    with_larger = ordered[free[ordered] > low][:larger]
-    if len(with_larger) < larger:
-        return None
-    rest = ordered[~np.isin(ordered, with_larger)][: count - larger]
-    return np.concatenate([with_larger, rest])
+    cpus, mem_mib = ceil_div(need.cpus, count), ceil_div(need.mem_mib, count)
+    return Ask(need.gpus, count, low, larger, cpus, mem_mib, request.exclusive)
 
 
-def idle_gpus(row: int, capacity: Capacity) -> IntArray:
-    """(N,) what pack and spread go by; a job without GPUs looks at all GPUs it would sit beside."""
-    of_type = row < len(capacity.gpu_types)
-    idle: IntArray = capacity.free_gpus[row] if of_type else capacity.free_gpus.sum(axis=0)
-    return idle
-
-
-def shares_on(
+def _shares_on(
     request: Request, columns: Sequence[int], row: int, capacity: Capacity
 ) -> tuple[Share, ...]:
     """What a request takes on given nodes, those with the larger share first."""
     gpu_type = capacity.gpu_types[row] if row < len(capacity.gpu_types) else None
-    if len(columns) == 1 and not request.exclusive:
-        return (Share(capacity.names[columns[0]], request.total, gpu_type),)
-    return tuple(
-        Share(capacity.names[column], taken, gpu_type)
-        for column, taken in zip(columns, _split(request, columns, row, capacity), strict=True)
-    )
-
-
-def _split(
-    request: Request, columns: Sequence[int], row: int, capacity: Capacity
-) -> list[Resources]:
-    if request.exclusive:
-        return [
-            Resources(
-                int(capacity.total_gpus[row, c]),
-                int(capacity.total_cpus[c]),
-                int(capacity.total_mem_mib[c]),
-            )
-            for c in columns
-        ]
-    need, count = request.total, len(columns)
-    each = [divmod(amount, count) for amount in (need.gpus, need.cpus, need.mem_mib)]
-    return [Resources(*(low + (i < more) for low, more in each)) for i in range(count)]
+    need, total, count = request.total, capacity.total, len(columns)
+    found = []
+    for at, column in enumerate(columns):
+        if request.exclusive:
+            its = total.of_type[row, column], total.cpus[column], total.mem_mib[column]
+            taken = Resources(*(int(amount) for amount in its))
+        else:
+            each = need.gpus, need.cpus, need.mem_mib
+            taken = Resources(*(cluster.even(amount, count, at) for amount in each))
+        found.append(Share(capacity.names[column], taken, gpu_type))
+    return tuple(found)
 
 
 # What Slurm itself would start now: in order, best fit, EASY backfill.
@@ -292,10 +206,7 @@ class QueuedJob:
         """(N,) nodes that have what it asks for, and on which Slurm starts jobs now."""
         could: BoolArray = self.member & capacity.usable
         if self.request.total.gpus:
-            total = capacity.total_gpus  # the row of no GPU has none
-            if self.request.gpu_types:
-                total = total[list(capacity.accepted(self.request))]
-            could &= total.any(axis=0)
+            could &= capacity.total.of_type[list(capacity.accepted(self.request))].any(axis=0)
         return could
 
 
@@ -415,7 +326,7 @@ def _reserve(
 def _may_help(one: InLine, gpus_each: int, end: JobEnd, later: Capacity) -> bool:
     """Whether an end leaves a node on which a share could go; what did not fit before needs one."""
     columns = [later.index[share.node] for share in end.shares]
-    return any(one.member[c] and later.free_gpus[:, c].sum() >= gpus_each for c in columns)
+    return any(one.member[c] and later.free.gpus[c] >= gpus_each for c in columns)
 
 
 def _still_fits(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.capacity import BoolArray
+from rltuned.core.cluster import BoolArray
 from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import IntArray, Numbers, Writing, base_now, numbers_of, rest_of, settle
 from rltuned.core.order import Delays, next_neutral

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.backlog import backlogs_s, places
-from rltuned.core.capacity import BoolArray, Capacity, IntArray
+from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import BoolArray, IntArray, idle
 from rltuned.core.placement import width_on
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
@@ -100,9 +101,9 @@ def units_of(partitions: tuple[str, ...], rows: tuple[int, ...], capacity: Capac
     """
     member = capacity.members_of(partitions)
     if rows != (len(capacity.gpu_types),):
-        accepted: FloatArray = (capacity.total_gpus[list(rows)].sum(axis=0) * member).astype(float)
-        return accepted
-    found: FloatArray = capacity.total_cpus * member / cpus_per_unit(member, capacity)
+        gpus: IntArray = capacity.total.of_type[list(rows)].sum(axis=0) * member
+        return gpus.astype(np.float64)
+    found: FloatArray = capacity.total.cpus * member / cpus_per_unit(member, capacity)
     return found
 
 
@@ -116,7 +117,7 @@ def shared(units: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def cpus_per_unit(member: BoolArray, capacity: Capacity) -> float:
     """CPUs per GPU of some nodes, per node where they have no GPU; at least 1."""
-    cpus, gpus = int(capacity.total_cpus[member].sum()), int(capacity.total_gpus[:, member].sum())
+    cpus, gpus = (int(x[member].sum()) for x in (capacity.total.cpus, capacity.total.gpus))
     return max(1.0, cpus / max(1, gpus or int(member.sum())))
 
 
@@ -163,10 +164,10 @@ class Sizes:
             has = units_of(*key, capacity) > 0
             if not has.any():
                 has = np.ones(len(capacity.names), dtype=bool)
-            gpus = capacity.total_gpus.sum(axis=0)[has]
-            columns = (gpus, capacity.total_cpus[has], capacity.total_mem_mib[has])
-            table = [np.mean(c) if len(c) else 0.0 for c in columns]
-            table += [np.max(c, initial=0) for c in columns]
+            gpus = capacity.total.gpus[has]
+            columns = (gpus, capacity.total.cpus[has], capacity.total.mem_mib[has])
+            table = [float(np.mean(c)) if len(c) else 0.0 for c in columns]
+            table += [float(np.max(c, initial=0)) for c in columns]
             if not table[0]:
                 table[0] = 1.0
             self._nodes[key] = np.maximum(np.array(table, dtype=np.float64), [1e-9] * 3 + [1.0] * 3)
@@ -262,7 +263,7 @@ def returning_gpus(snapshot: Snapshot, capacity: Capacity) -> IntArray:
             if column is not None and share.taken.gpus:
                 cell = capacity.row_on(share, column), column
                 back[cell] = back.get(cell, 0) + share.taken.gpus
-    table = np.zeros_like(capacity.total_gpus)
+    table = np.zeros_like(capacity.total.of_type)
     for cell, gpus in back.items():
         table[cell] = gpus
     return table
@@ -270,8 +271,8 @@ def returning_gpus(snapshot: Snapshot, capacity: Capacity) -> IntArray:
 
 def fragmentation(capacity: Capacity) -> float:
     """CFF in [0, 1]: how far the free GPUs of usable nodes are scraps of partly used nodes."""
-    total = capacity.total_gpus.sum(axis=0)[capacity.usable]
-    free = capacity.free_gpus.sum(axis=0)[capacity.usable]
+    total = capacity.total.gpus[capacity.usable]
+    free = capacity.free.gpus[capacity.usable]
     all_free = int(free.sum())
     if all_free == 0:
         return 0.0
@@ -315,22 +316,22 @@ class _Places:
 
     @classmethod
     def of(cls, member: BoolArray, capacity: Capacity) -> "_Places":
-        has = member & (capacity.total_gpus > 0)
+        has = member & (capacity.total.of_type > 0)
         has[-1] = member
         row, column = np.nonzero(has)
         counts = np.count_nonzero(has, axis=1)
         rows = np.flatnonzero(counts)
         sizes = counts[rows]
         usable = capacity.usable[column]
-        idle = usable & capacity.untouched()[column]
-        return cls(member, row, column, rows, np.cumsum(sizes) - sizes, sizes, usable, idle)
+        alone = usable & idle(capacity.total, capacity.free)[column]
+        return cls(member, row, column, rows, np.cumsum(sizes) - sizes, sizes, usable, alone)
 
     def sums(self, capacity: Capacity, returning: IntArray) -> IntArray:
         """(R, 5) free, all, returning GPUs of each type; free and all nodes."""
         row, column = self.row, self.column
         table = np.ones((5, len(row)), dtype=np.int64)
-        table[0] = capacity.free_gpus[row, column] * self.usable
-        table[1] = capacity.total_gpus[row, column]
+        table[0] = capacity.free.of_type[row, column] * self.usable
+        table[1] = capacity.total.of_type[row, column]
         table[2] = returning[row, column] * self.usable
         table[3] = self.idle
         return np.add.reduceat(table, self.starts, axis=1).T
@@ -350,9 +351,9 @@ def _ways(
     chosen = (widths == fewest) & (fewest < _NEVER)
     wide = np.where(fewest < _NEVER, fewest, 1)
     ok = np.where(exclusive[:, None], places.idle, places.usable)  # (k, P)
-    ok &= capacity.free_cpus[places.column] >= -(-need[:, 1:2] // wide)
-    ok &= capacity.free_mem_mib[places.column] >= -(-need[:, 2:] // wide)
-    gpus = capacity.free_gpus[places.row, places.column]
+    ok &= capacity.free.cpus[places.column] >= -(-need[:, 1:2] // wide)
+    ok &= capacity.free.mem_mib[places.column] >= -(-need[:, 2:] // wide)
+    gpus = capacity.free.of_type[places.row, places.column]
     low, larger = np.divmod(need[:, :1], wide)
     with_low = places.count(ok & (gpus >= low))
     chosen &= with_low >= wide
@@ -369,7 +370,7 @@ def _accepts(requests: list[Request], capacity: Capacity) -> BoolArray:
     for request in requests:
         key = (request.total.gpus > 0, request.gpu_types)
         if key not in known:
-            known[key] = np.zeros(len(capacity.total_gpus), dtype=bool)
+            known[key] = np.zeros(len(capacity.total.of_type), dtype=bool)
             known[key][list(capacity.accepted(request))] = True
         rows.append(known[key])
     return np.array(rows)
@@ -386,8 +387,8 @@ def _widths(
     asked = np.array([r.nodes or 0 for r in requests])[:, None]
     column = places.column
     amounts = np.empty((3, len(column)), dtype=np.int64)
-    amounts[0] = capacity.total_gpus[places.row, column]
-    amounts[1], amounts[2] = capacity.total_cpus[column], capacity.total_mem_mib[column]
+    amounts[0] = capacity.total.of_type[places.row, column]
+    amounts[1], amounts[2] = capacity.total.cpus[column], capacity.total.mem_mib[column]
     most = np.maximum.reduceat(amounts, places.starts, axis=1)  # (3, R)
     even = (most == np.minimum.reduceat(amounts, places.starts, axis=1)).all(axis=0)
     by_amount = -(-need[:, :, None] // np.maximum(most, 1))  # (k, 3, R)

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import numpy as np
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from rltuned.core.capacity import BoolArray
+from rltuned.core.cluster import BoolArray
 from rltuned.core.features import (
     MAX_QUEUE_SIZE,
     NUM_FEATURES,

@@ -167,9 +167,9 @@ def _nodes(world: World) -> tuple[Node, ...]:
     """All nodes; those that changed since the last look are made again."""
     capacity = world.capacity
     free = zip(
-        capacity.free_gpus[:-1].T.tolist(),
-        capacity.free_cpus.tolist(),
-        capacity.free_mem_mib.tolist(),
+        capacity.free.of_type[:-1].T.tolist(),
+        capacity.free.cpus.tolist(),
+        capacity.free.mem_mib.tolist(),
         capacity.usable.tolist(),
         strict=True,
     )

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rltuned.core.capacity import BoolArray, Capacity
+from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import BoolArray
 from rltuned.core.placement import JobEnd, PlacementRule, easy_backfill, place_request
 from rltuned.domain.cluster import Node, Partition, Resources
 from rltuned.domain.jobs import Request, Share

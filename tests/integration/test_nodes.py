@@ -197,4 +197,4 @@ def test_an_exclusive_job_on_a_node_with_specialised_cores_has_the_whole_node(
     capacity = Capacity.of(seen)
     capacity.give(run.shares)
     at = capacity.index[node.name]
-    assert capacity.free_gpus[:, at].sum() == 4, "all of them come back in a forecast"
+    assert capacity.free.of_type[:, at].sum() == 4, "all of them come back in a forecast"

@@ -12,6 +12,7 @@ import pulp
 import pytest
 
 from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import idle
 from rltuned.core.milp import (
     Budget,
     Program,
@@ -97,8 +98,8 @@ def problem(seed: int) -> tuple[Queue, BackfillResult, Program]:
 def room_of(free: Capacity) -> Counter[tuple[str, str]]:
     room = Counter[tuple[str, str]]()
     for name, at in free.index.items():
-        room[name, "gpu"] = int(free.free_gpus[:, at].sum())  # one type per node here
-        room[name, "cpu"], room[name, "mem"] = int(free.free_cpus[at]), int(free.free_mem_mib[at])
+        room[name, "gpu"] = int(free.free.of_type[:, at].sum())  # one type per node here
+        room[name, "cpu"], room[name, "mem"] = int(free.free.cpus[at]), int(free.free.mem_mib[at])
     return room
 
 
@@ -141,7 +142,7 @@ def choices(program: Program, moment: int, jobs: Iterable[int]) -> Iterator[tupl
 
 def gain(queue: Queue, way: Way, ends: int) -> float:
     """The formula of docs/adr/0008."""
-    gpus = queue.jobs[way.job].request.total.gpus / queue.capacity.total_gpus.sum()
+    gpus = queue.jobs[way.job].request.total.gpus / queue.capacity.total.of_type.sum()
     worth = 1 / (1 + way.job) + gpus / 2 - (way.kind == "spread") / (10 * len(queue.jobs))
     return float(worth / max(1, ends) if way.moment else worth)
 
@@ -217,7 +218,7 @@ def test_a_way_has_room_and_whole_nodes_where_it_is_not_shared(seed: int) -> Non
         free, asked = program.free[way.moment], queue.jobs[way.job].request
         assert fits([way], room_of(free))
         if asked.exclusive and not way.shared:
-            assert all(free.untouched()[free.index[share.node]] for share in way.shares)
+            assert all(idle(free.total, free.free)[free.index[share.node]] for share in way.shares)
         assert asked.nodes in {None, len(way.shares)}
         assert {s.gpu_type for s in way.shares} <= {*asked.gpu_types, *TYPES, None}
         assert not way.shared or way.job in queue.shareable

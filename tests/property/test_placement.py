@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rltuned.core.capacity import Capacity
 from rltuned.core.features import encode
-from rltuned.core.placement import PlacementRule, place, place_request, place_widely
+from rltuned.core.placement import PlacementRule, place
 from rltuned.core.pools import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import PendingJob
@@ -48,16 +48,6 @@ def test_what_is_placed_is_the_request_on_usable_nodes_of_its_partition(
             assert found.shares[0].gpu_type in wanted.gpu_types
 
 
-@given(worlds.snapshots(), st.sampled_from(RULES))
-def test_the_short_way_to_one_node_ends_where_the_long_one_does(
-    world: Snapshot, rule: PlacementRule
-) -> None:
-    capacity = Capacity.of(world)
-    for pending in world.pending:
-        asked = pending.request, capacity.members_of(pending.partitions), capacity, rule
-        assert place_request(*asked) == place_widely(*asked)
-
-
 @given(worlds.snapshots())
 def test_placing_a_whole_queue_never_overdraws_a_node(world: Snapshot) -> None:
     capacity = Capacity.of(world)
@@ -70,9 +60,9 @@ def test_placing_a_whole_queue_never_overdraws_a_node(world: Snapshot) -> None:
             placed.append(found)
     for found in placed:
         capacity.give(found.shares)
-    assert np.array_equal(capacity.free_gpus, before.free_gpus)
-    assert np.array_equal(capacity.free_cpus, before.free_cpus)
-    assert np.array_equal(capacity.free_mem_mib, before.free_mem_mib)
+    assert np.array_equal(capacity.free.of_type, before.free.of_type)
+    assert np.array_equal(capacity.free.cpus, before.free.cpus)
+    assert np.array_equal(capacity.free.mem_mib, before.free.mem_mib)
 
 
 @given(worlds.snapshots())

@@ -27,7 +27,7 @@ STEP_S = 1_000.0
 def splits_evenly(job: PendingJob, capacity: Capacity) -> bool:
     lane = sure(lane_of(job, capacity, 0))
     total = job.request.total
-    return not any(amount % lane.count for amount in (total.gpus, total.cpus, total.mem_mib))
+    return not any(amount % lane.ask.width for amount in (total.gpus, total.cpus, total.mem_mib))
 
 
 @calm

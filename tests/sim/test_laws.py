@@ -69,9 +69,9 @@ def conserved(world: World) -> None:
     for node in world.cluster.nodes:
         column = world.capacity.index[node.name]
         free = (
-            int(world.capacity.free_gpus[:, column].sum()),
-            int(world.capacity.free_cpus[column]),
-            int(world.capacity.free_mem_mib[column]),
+            int(world.capacity.free.of_type[:, column].sum()),
+            int(world.capacity.free.cpus[column]),
+            int(world.capacity.free.mem_mib[column]),
         )
         total = (node.total.gpus, node.total.cpus, node.total.mem_mib)
         assert min(free) >= 0

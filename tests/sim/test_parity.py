@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
 from rltuned.domain.units import GpuType, NodeName
-from rltuned.lab.kernel.placement import MANY_FROM
 from rltuned.lab.replay.protocol import CLAIRVOYANT, Mode, Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
@@ -39,6 +38,7 @@ POLICIES = (
     "fit_first",
     CLAIRVOYANT,
 )
+WIDE = 4
 MODELS = [f"model:{card.parent}" for card in sorted(Path("models").glob("*/card.json"))]
 
 
@@ -114,12 +114,12 @@ def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
             ),
             ("p",),
         )
-        for i in range(draw(st.integers(MANY_FROM, 10)))
+        for i in range(draw(st.integers(WIDE, 10)))
     ]
     where = Cluster("wide", tuple(nodes), (Partition("p", default=True),))
     jobs = []
     for i in range(draw(st.integers(5, 25))):
-        count = draw(st.sampled_from([1, 1, MANY_FROM - 1, MANY_FROM, 5, 9]))
+        count = draw(st.sampled_from([1, 1, 3, WIDE, 5, 9]))
         made = TraceJob(
             job_id=f"j{i}",
             submit_s=float(draw(st.integers(0, 30))),
@@ -136,7 +136,7 @@ def wide_cases(draw: st.DrawFn) -> tuple[Cluster, tuple[TraceJob, ...]]:
 
 
 def has_wide_jobs(case: tuple[Cluster, tuple[TraceJob, ...]]) -> bool:
-    return any((j.nodes or 0) >= MANY_FROM for j in case[1])
+    return any((j.nodes or 0) >= WIDE for j in case[1])
 
 
 @examples(150)

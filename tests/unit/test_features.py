@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import idle
 from rltuned.core.features import (
     COLUMNS,
     FEATURES,
@@ -148,9 +149,9 @@ def world() -> tuple[Capacity, Share]:
 
 def free(capacity: Capacity) -> tuple[int, int, int]:
     return (
-        int(capacity.free_gpus.sum()),
-        int(capacity.free_cpus.sum()),
-        int(capacity.free_mem_mib.sum()),
+        int(capacity.free.of_type.sum()),
+        int(capacity.free.cpus.sum()),
+        int(capacity.free.mem_mib.sum()),
     )
 
 
@@ -159,14 +160,14 @@ def test_what_is_taken_is_given_back() -> None:
     assert free(capacity) == (4, 8, 32_000)
     capacity.take((share,))
     assert free(capacity) == (0, 0, 0)
-    assert not capacity.untouched().any()
+    assert not idle(capacity.total, capacity.free).any()
     with pytest.raises(ValueError, match="is more than is free"):
         capacity.take((share,))
     capacity, share = world()
     capacity.take((share,))
     capacity.give((share,))
     assert free(capacity) == (4, 8, 32_000)
-    assert capacity.untouched().all()
+    assert idle(capacity.total, capacity.free).all()
 
 
 def test_free_is_never_more_than_there_is() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rltuned.core.cluster import Amounts
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.forecast import (
     MOST_RESERVED,
@@ -22,7 +23,7 @@ from rltuned.core.forecast import (
     quantiles,
     runs_s,
 )
-from rltuned.core.lanes import FreeNodes, Lane, RunningShares
+from rltuned.core.lanes import Lane, RunningShares
 from rltuned.core.line import (
     Line,
     advised_nodes,
@@ -190,7 +191,7 @@ def test_jobs_without_a_limit_start_one_after_the_other() -> None:
 def test_a_pass_reserves_for_a_bounded_number_of_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, openings = Counter[float](), RunningShares.openings
 
-    def counted(of: RunningShares, lane: Lane, free: FreeNodes, now: float) -> Any:
+    def counted(of: RunningShares, lane: Lane, free: Amounts, now: float) -> Any:
         asked[now] += 1
         return openings(of, lane, free, now)
 

@@ -91,16 +91,16 @@ def _tally(setup: Setup, state: State, features: Features, now: float) -> None:
     none = sums.shape[1] - 1
     for node in range(len(free.gpus)):
         idle = (
-            free.gpus[node] == hardware.gpus[node]
-            and free.cpus[node] == hardware.cpus[node]
-            and free.mem_mib[node] == hardware.mem_mib[node]
+            free.gpus[node] == hardware.total.gpus[node]
+            and free.cpus[node] == hardware.total.cpus[node]
+            and free.mem_mib[node] == hardware.total.mem_mib[node]
         )
         for partition in range(sums.shape[0]):
             if not hardware.member[partition, node]:
                 continue
             sums[partition, none, 2] += idle
             for row in range(none):
-                if hardware.of_type[row, node] > 0:
+                if hardware.total.of_type[row, node] > 0:
                     sums[partition, row, 0] += free.of_type[row, node]
                     sums[partition, row, 1] += back[row, node]
                     sums[partition, row, 2] += idle
@@ -109,7 +109,7 @@ def _tally(setup: Setup, state: State, features: Features, now: float) -> None:
 @in_place
 def _due_back(setup: Setup, state: State, back: FloatArray, now: float) -> None:
     """Fill back (T+1, N) with the GPUs that running jobs must return within the horizon."""
-    shares, of_type = state.shares, setup.hardware.of_type
+    shares, of_type = state.shares, setup.hardware.total.of_type
     back[:] = 0.0
     for i in range(state.counters[RUNNING]):
         if state.latest[i] > now + FUTURE_HORIZON_S:
@@ -131,7 +131,7 @@ def _fragmentation(setup: Setup, state: State) -> float:
     for node in range(len(state.free.gpus)):
         there = float(state.free.gpus[node]) if state.usable[node] else 0.0
         free += there
-        squares += there * there / max(setup.hardware.gpus[node], 1)
+        squares += there * there / max(setup.hardware.total.gpus[node], 1)
     return 0.0 if free == 0.0 else 1.0 - squares / free
 
 

@@ -22,7 +22,7 @@ from rltuned.lab.kernel.state import (
 )
 
 even = in_place(cluster.even)
-_able = compiled(cluster.able)
+_able = compiled(with_inner(cluster.able, idle=compiled(cluster.idle)))
 _choose = compiled(with_inner(cluster.choose, able=_able))
 _place = compiled(with_inner(cluster.place, choose=_choose, first=compiled(cluster.first)))
 
@@ -51,9 +51,7 @@ def fits(shapes: Shapes, shape: int, hardware: Hardware, free: Amounts) -> bool:
 
 
 @in_place
-def ways(
-    shapes: Shapes, shape: int, hardware: Hardware, free: Amounts, row: int, most: int
-) -> int:
+def ways(shapes: Shapes, shape: int, hardware: Hardware, free: Amounts, row: int, most: int) -> int:
     """Disjoint sets of nodes of one GPU type that carry the shape now; counting ends at `most`.
 
     Node by node, where `able` looks at all: that would take twice the time of a play of Slurm's
@@ -61,8 +59,9 @@ def ways(
     """
     ask, member = ask_of(shapes, shape), hardware.member[shapes.partition[shape]]
     free_gpus, free_cpus, free_mem = free.gpus, free.cpus, free.mem_mib
-    gpus, cpus, mem_mib = hardware.gpus, hardware.cpus, hardware.mem_mib
-    have, has = free.of_type[row], hardware.of_type[row]
+    total = hardware.total
+    gpus, cpus, mem_mib = total.gpus, total.cpus, total.mem_mib
+    have, has = free.of_type[row], total.of_type[row]
     with_low, with_more = 0, 0
     for node in range(len(free_gpus)):
         there, its_cpus, its_mem = have[node], free_cpus[node], free_mem[node]
@@ -88,10 +87,9 @@ def place(
 ) -> bool:
     """Fill chosen[:width] with nodes, larger shares first, chosen[-1] with the GPU type."""
     member = hardware.member[shapes.partition[shape]]
-    total = Amounts(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
     sign = -1 if spread else 1
     ask = ask_of(shapes, shape)
-    chosen[-1] = _place(ask, shapes.accepts[shape], member, total, free, sign, chosen)
+    chosen[-1] = _place(ask, shapes.accepts[shape], member, hardware.total, free, sign, chosen)
     return bool(chosen[-1] >= 0)
 
 
@@ -106,9 +104,9 @@ def record(
         shares.node[at] = node
         shares.row[at] = -1 if shapes.exclusive[shape] else chosen[-1]
         if shapes.exclusive[shape]:
-            shares.gpus[at] = hardware.gpus[node]
-            shares.cpus[at] = hardware.cpus[node]
-            shares.mem_mib[at] = hardware.mem_mib[node]
+            shares.gpus[at] = hardware.total.gpus[node]
+            shares.cpus[at] = hardware.total.cpus[node]
+            shares.mem_mib[at] = hardware.total.mem_mib[node]
         else:
             shares.gpus[at] = even(shapes.gpus[shape], width, i)
             shares.cpus[at] = even(shapes.cpus[shape], width, i)
@@ -126,7 +124,7 @@ def move(
             free.of_type[row, node] += sign * shares.gpus[at]
         else:
             for one in range(len(free.of_type)):
-                free.of_type[one, node] += sign * hardware.of_type[one, node]
+                free.of_type[one, node] += sign * hardware.total.of_type[one, node]
         free.gpus[node] += sign * shares.gpus[at]
         free.cpus[node] += sign * shares.cpus[at]
         free.mem_mib[node] += sign * shares.mem_mib[at]

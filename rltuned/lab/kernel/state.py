@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.cluster import Amounts
+from rltuned.core.cluster import Amounts, copied
 from rltuned.core.slurm_plan import NodeSpace, Parameters, empty_plan
 from rltuned.lab.kernel.compiler import BoolArray, FloatArray, IntArray, in_place
 
@@ -18,17 +18,9 @@ NO_PLAN = empty_plan(0, 0, 0, 0, 0)
 
 
 class Hardware(NamedTuple):
-    """What never changes. Shapes: N nodes in name order, P partitions, T GPU types.
+    """What never changes: N nodes in name order, P partitions. near: those that share a node."""
 
-    row: GPU type of each node, the first of several; T = it has no GPUs. near: partitions that
-    share a node. gpus: of all types together; of_type: of each, row T always 0.
-    """
-
-    row: IntArray  # (N,)
-    gpus: IntArray  # (N,)
-    of_type: IntArray  # (T+1, N)
-    cpus: IntArray  # (N,)
-    mem_mib: IntArray  # (N,)
+    total: Amounts
     member: BoolArray  # (P, N)
     near: BoolArray  # (P, P)
 
@@ -180,17 +172,19 @@ def empty_state(hardware: Hardware, shapes: Shapes, jobs: Jobs, plan: NodeSpace 
     """An empty cluster before the first job. plan: room for that of Slurm's backfill."""
     count, families = len(jobs.submit_s), int(shapes.family.max()) + 1
     partitions, total = len(hardware.near), int(shapes.width[jobs.shape].sum())
-    free = Amounts(hardware.gpus, hardware.of_type, hardware.cpus, hardware.mem_mib)
+    free = copied(hardware.total)
     return State(
-        free=Amounts(*(amount.copy() for amount in free)),
-        usable=np.ones(len(hardware.row), dtype=bool),
+        free=free,
+        usable=np.ones(len(hardware.total.cpus), dtype=bool),
         start_s=np.full(count, np.nan),
         shares=Shares(*(np.zeros(total, dtype=np.int64) for _ in range(5))),
         running=np.empty(count, dtype=np.int64),
         latest=np.empty(count),
         head=np.full(partitions, -1),
         shadow_s=np.full(partitions, np.inf),
-        later=Amounts(*(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in free)),
+        later=Amounts(
+            *(np.zeros((partitions, *amount.shape), dtype=np.int64) for amount in hardware.total)
+        ),
         verdicts=Verdicts(
             failed=np.full(families, -1),
             failed_from=np.zeros(families, dtype=np.int64),

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rltuned.core.capacity import BoolArray, Capacity
+from rltuned.core.capacity import Capacity
+from rltuned.core.cluster import BoolArray
 from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
 from rltuned.core.pools import Sizes, units_of
@@ -113,20 +114,10 @@ def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:
     near = (member.astype(np.int64) @ member.T.astype(np.int64)) > 0
     np.fill_diagonal(near, True)
     return Hardware(
-        row=_rows(capacity),
-        gpus=capacity.total_gpus.sum(axis=0),
-        of_type=capacity.total_gpus,
-        cpus=capacity.total_cpus,
-        mem_mib=capacity.total_mem_mib,
+        total=capacity.total,
         member=member,
         near=near,
     )
-
-
-def _rows(capacity: Capacity) -> IntArray:
-    """(N,) the GPU type of each node, or the zero row."""
-    has = capacity.total_gpus > 0
-    return np.where(has.any(axis=0), has.argmax(axis=0), len(capacity.gpu_types))
 
 
 def _shapes(
@@ -209,10 +200,10 @@ def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> 
     for job in firsts.tolist():
         wanted[shapes[job], list(capacity.accepted(prepared.requests[job]))] = True
     member = np.array([capacity.members_of((p,)) for p in partitions])
-    has = np.vstack([capacity.total_gpus[:-1] > 0, np.ones(len(nodes), dtype=bool)])
+    has = np.vstack([capacity.total.of_type[:-1] > 0, np.ones(len(nodes), dtype=bool)])
     return StaticFeatures(
         wanted=wanted,
-        all_gpus=member.astype(np.int64) @ capacity.total_gpus.T,
+        all_gpus=member.astype(np.int64) @ capacity.total.of_type.T,
         nodes=member.astype(np.int64) @ has.T.astype(np.int64),
         fixed=_fixed(jobs, prepared, partitions, snapshot),
     )
@@ -289,7 +280,7 @@ def room_for(sight: StaticFeatures, prepared: Prepared) -> Features:
         survey=np.zeros((kinds, 5)),
         surveyed=np.full(kinds, -1),
         sums=np.zeros((len(hardware.near), sight.wanted.shape[1], 3)),
-        back=np.zeros(hardware.of_type.shape),
+        back=np.zeros(hardware.total.of_type.shape),
         rows=np.empty(sight.fixed.shape, dtype=np.float32),
     )
 
