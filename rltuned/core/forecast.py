@@ -18,17 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.core.capacity import Capacity, allowed
-from rltuned.core.cluster import Amounts, capped, copied
+from rltuned.core.cluster import Amounts, capped
 from rltuned.core.lanes import (
     HeldShares,
     Lane,
     RunningShares,
     carries,
     lane_of,
-    move,
+    moved,
     place,
     taken_by,
-    without,
 )
 from rltuned.core.placement import OVERDUE_S
 from rltuned.core.pools import numbered
@@ -306,7 +305,7 @@ class _Play:
         kin = rng.random(ground.user_count)
         self._run_s = self._drawn(ground.knots, ground.users, kin, np.zeros(len(ground.knots)))
         self._starts_s = np.full(ground.count, math.inf)
-        self._total, self._free = ground.capacity.total, copied(ground.capacity.free)
+        self._total, self._free = ground.capacity.total, ground.capacity.free
         self._running = RunningShares(self._total, 4 * len(ground.runs))
         run_s = self._drawn(ground.run_knots, ground.run_users, kin, ground.ran_s)
         self._ends = [
@@ -349,12 +348,11 @@ class _Play:
         return self._starts_s
 
     def _end_until(self, now: float) -> None:
-        ended = False
+        ended = []
         while self._ends and self._ends[0][0] <= now:
-            move(self._free, self._running.end(heappop(self._ends)[1]), 1)
-            ended = True
+            ended.append(self._running.end(heappop(self._ends)[1]))
         if ended:
-            self._free = capped(self._free, self._total)
+            self._free = capped(moved(self._free, ended, 1), self._total)
             self._full.clear()
 
     def _next_arrival_s(self) -> float:
@@ -404,6 +402,7 @@ class _Play:
                 still.append(entry)
             else:
                 self._start(entry[1], lane, held, now)
+                reserved.free = self._free
                 room.clear()
         self._waiting = still
 
@@ -421,7 +420,7 @@ class _Play:
         return ground.left_of(ground.lanes[job], met[limit_s] & ~ground.open_to[job])
 
     def _start(self, job: int, lane: Lane, held: HeldShares, now: float) -> None:
-        move(self._free, held, -1)
+        self._free = moved(self._free, [held], -1)
         rows = self._running.start(held, now + self._ground.limits_s[job])
         heappush(self._ends, (now + float(self._run_s[job]), rows))
         self._in_lane[lane.base] -= 1
@@ -439,7 +438,7 @@ class _Reservations:
     """
 
     def __init__(self, running: RunningShares, free: Amounts, now: float) -> None:
-        self._running, self._free, self._now = running, free, now
+        self.free, self._running, self._now = free, running, now
         self._count = Counter[str]()
         self._asked: list[tuple[Lane, float]] = []
         self._made: list[tuple[float, float, HeldShares]] = []
@@ -456,10 +455,10 @@ class _Reservations:
         for asked, its_limit_s in self._asked:
             self._reserve(asked, its_limit_s)
         self._asked.clear()
-        return self._beside(lane, self._free, self._now, limit_s)
+        return self._beside(lane, self.free, self._now, limit_s)
 
     def _reserve(self, lane: Lane, limit_s: float) -> None:
-        for at_s, free in self._running.openings(lane, self._free, self._now):
+        for at_s, free in self._running.openings(lane, self.free, self._now):
             held = self._beside(lane, free, at_s, limit_s)
             if held is not None:
                 self._made.append((at_s, at_s + limit_s, held))
@@ -467,4 +466,4 @@ class _Reservations:
 
     def _beside(self, lane: Lane, free: Amounts, at_s: float, limit_s: float) -> HeldShares | None:
         held = [h for begin_s, end_s, h in self._made if begin_s < at_s + limit_s and at_s < end_s]
-        return place(lane, self._running.total, without(free, held) if held else free)
+        return place(lane, self._running.total, moved(free, held, -1) if held else free)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rltuned.core import cluster
 from rltuned.core.capacity import Capacity
-from rltuned.core.cluster import Amounts, Ask, BoolArray, IntArray, amounts, capped, copied, less
+from rltuned.core.cluster import Amounts, Ask, BoolArray, IntArray, amounts, capped, less
 from rltuned.core.placement import ceil_div, width
 from rltuned.domain.jobs import PendingJob, Share
 
@@ -116,20 +116,14 @@ def place(lane: Lane, total: Amounts, free: Amounts) -> HeldShares | None:
     return HeldShares(node, np.full(len(node), row), *each)
 
 
-def move(free: Amounts, held: HeldShares, sign: int) -> None:
-    """Give (sign 1) or take (-1) what a job holds."""
-    free.of_type[held.row, held.node] += sign * held.gpus
-    free.gpus[held.node] = free.of_type[:, held.node].sum(axis=0)
-    free.cpus[held.node] += sign * held.cpus
-    free.mem_mib[held.node] += sign * held.mem_mib
-
-
-def without(free: Amounts, held: Sequence[HeldShares]) -> Amounts:
-    """Another one, less all these."""
-    found = copied(free)
-    for one in held:
-        move(found, one, -1)
-    return found
+def moved(free: Amounts, some: Sequence[HeldShares], sign: int) -> Amounts:
+    """What is free once these are given back (sign 1) or taken (-1)."""
+    of_type, cpus, mem_mib = (amount.copy() for amount in free[1:])
+    for held in some:
+        of_type[held.row, held.node] += sign * held.gpus
+        cpus[held.node] += sign * held.cpus
+        mem_mib[held.node] += sign * held.mem_mib
+    return amounts(of_type, cpus, mem_mib)
 
 
 class RunningShares:
@@ -195,5 +189,5 @@ class RunningShares:
         cpus, mem_mib = (
             np.bincount(node, weights=x, minlength=nodes).astype(np.int64) for x in given[1:]
         )
-        found = amounts(free.of_type + more, free.cpus + cpus, free.mem_mib + mem_mib)
-        return capped(found, self.total)
+        found = free.gpus, free.of_type + more, free.cpus + cpus, free.mem_mib + mem_mib
+        return capped(Amounts(*found), self.total)

@@ -1,5 +1,7 @@
 """A placement takes what was asked, never more than there is, and agrees with the survey."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,9 +12,10 @@ from rltuned.core.features import encode
 from rltuned.core.placement import PlacementRule, place
 from rltuned.core.pools import shapes_of, survey
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import PendingJob
+from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
 from tests.builders import job, node, request, snapshot, sure
+from tests.examples import examples
 from tests.property import worlds
 
 RULES: tuple[PlacementRule, ...] = ("pack", "spread", "first")
@@ -46,6 +49,82 @@ def test_what_is_placed_is_the_request_on_usable_nodes_of_its_partition(
             assert max(spread) - min(spread) <= 1
         if wanted.gpu_types and wanted.total.gpus:
             assert found.shares[0].gpu_type in wanted.gpu_types
+
+
+@examples(400, whole=5_000)
+@given(worlds.snapshots(), st.sampled_from(RULES))
+def test_every_job_goes_where_a_naive_scheduler_puts_it(world: Snapshot, rule: str) -> None:
+    """Node by node, with dicts, from the rules of docs/simulator.md."""
+    capacity = Capacity.of(world)
+    for pending in world.pending:
+        found = place(pending, capacity, rule)  # type: ignore[arg-type]
+        taken = None if found is None else [(s.node, s.taken) for s in found.shares]
+        assert taken == naively(pending, world, rule)
+
+
+def naively(asks: PendingJob, world: Snapshot, rule: str) -> list[tuple[str, Resources]] | None:
+    wanted, need, best = asks.request, asks.request.total, []
+    mine = [n for n in world.nodes if set(n.partitions) & set(asks.partitions)]
+    types = wanted.gpu_types or sorted({g.gpu_type for n in mine for g in n.gpus})
+    by_type = {
+        kind: [
+            n for n in mine if kind is None or any(g.gpu_type == kind and g.total for g in n.gpus)
+        ]
+        for kind in (types if need.gpus else (None,))
+    }
+    counts = {kind: naive_count(wanted, nodes) for kind, nodes in by_type.items()}
+    fewest = min((count for count in counts.values() if count), default=None)
+    for kind, count in counts.items():
+        if count is None or count != fewest:
+            continue
+        now = [n for n in by_type[kind] if n.schedulable and naive_room(wanted, count, n, "free")]
+        if wanted.exclusive:
+            now = [n for n in now if n.free == n.total]
+        sign = {"pack": 1, "spread": -1, "first": 0}[rule]
+        now.sort(key=lambda n: (sign * n.free.gpus, n.name))
+        larger = need.gpus % count
+        big = [n for n in now if n.free.gpus > need.gpus // count][:larger]
+        chosen = (big + [n for n in now if n not in big])[:count]
+        if len(chosen) == count and len(big) == larger:
+            idle = sign * sum(n.free.gpus for n in chosen)
+            best.append((idle, sorted(n.name for n in chosen), chosen))
+    if not best or fewest is None:
+        return None
+    nodes = min(best, key=lambda one: one[:2])[2]
+    if wanted.exclusive:
+        gpus = [n.total.gpus if need.gpus else 0 for n in nodes]  # idle GPUs stay nobody's
+        whole = (
+            Resources(g, n.total.cpus, n.total.mem_mib) for g, n in zip(gpus, nodes, strict=True)
+        )
+        return list(zip((n.name for n in nodes), whole, strict=True))
+    amounts = need.gpus, need.cpus, need.mem_mib
+    even = [[x // fewest + (at < x % fewest) for x in amounts] for at in range(fewest)]
+    return [(n.name, Resources(*each)) for n, each in zip(nodes, even, strict=True)]
+
+
+def naive_count(wanted: Request, nodes: list[Node]) -> int | None:
+    """The fewest of these nodes that could carry it idle. What one node has the GPUs for is not
+    split for its CPUs or memory.
+    """
+    need, most = wanted.total, len(nodes)
+    counts = [wanted.nodes] if wanted.nodes else list(range(1, most + 1))
+    if not wanted.nodes and need.gpus:
+        counts = list(range(1, min(need.gpus, most) + 1))
+        if any(n.total.gpus >= need.gpus for n in nodes):
+            counts = [1]
+    for count in counts:
+        could = [n for n in nodes if naive_room(wanted, count, n, "total")]
+        big = [n for n in could if n.total.gpus > need.gpus // count]
+        if len(could) >= count and len(big) >= need.gpus % count:
+            return count
+    return None
+
+
+def naive_room(wanted: Request, count: int, on: Node, which: str) -> bool:
+    """Whether a node has room for a smaller share."""
+    has, need = getattr(on, which), wanted.total
+    cpus, mem_mib = math.ceil(need.cpus / count), math.ceil(need.mem_mib / count)
+    return bool(has.cpus >= cpus and has.mem_mib >= mem_mib and has.gpus >= need.gpus // count)
 
 
 @given(worlds.snapshots())
