@@ -79,6 +79,15 @@ def able(ask: Ask, member: BoolArray, total: Amounts, free: Amounts, row: int) -
     return ok
 
 
+def ways(ask: Ask, member: BoolArray, total: Amounts, free: Amounts, row: int) -> int:
+    """How many disjoint sets of nodes of one GPU type carry the job now."""
+    ok = able(ask, member, total, free, row)
+    count = int(ok.sum())
+    if ask.larger and (ok & (free.of_type[row] > ask.low)).sum() < ask.larger:
+        return 0
+    return count // ask.width
+
+
 def choose(
     ask: Ask, member: BoolArray, total: Amounts, free: Amounts, row: int, sign: int
 ) -> IntArray:

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from rltuned.core.backlog import backlogs_s, places
 from rltuned.core.capacity import Capacity
-from rltuned.core.cluster import BoolArray, IntArray, idle
-from rltuned.core.placement import width_on
+from rltuned.core.cluster import BoolArray, IntArray, idle, ways
+from rltuned.core.placement import ask_of, width
 from rltuned.domain.jobs import PendingJob, Request
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import GpuType, JobId
+from rltuned.domain.units import JobId
 
 FloatArray = NDArray[np.float64]
 
@@ -176,15 +176,11 @@ class Sizes:
 
 # What the cluster offers to each job of a queue, for all jobs at once.
 #
-# The same rules as core/placement, one job at a time there, whole queues here; a property test
-# holds the two equal. Jobs that share one Request object and the same partitions are looked at
-# once.
+# Jobs that share one Request object and the same nodes are looked at once.
 
 
 FUTURE_HORIZON_S: Final = 3_600.0
 WAYS_CAP: Final = 8
-_NEVER: Final = np.iinfo(np.int64).max
-_CELLS: Final = 2_000_000  # (shapes x nodes) looked at in one go: bounds the memory to a few MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,17 +232,15 @@ def survey(shapes: JobShapes, snapshot: Snapshot, capacity: Capacity) -> Survey:
     for at, job in enumerate(shapes.firsts):
         nodes = job.partitions, job.required_nodes, job.excluded_nodes, job.request.outside
         together.setdefault((*nodes, capacity.kept.of(job)), []).append(at)
-    step = max(1, _CELLS // max(1, len(capacity.names)))
     for members in together.values():
         first = shapes.firsts[members[0]]
         left = capacity.without(capacity.kept.of(first))
         member = left.wanted_by(first)
-        for start in range(0, len(members), step):
-            some = members[start : start + step]
-            requests = [shapes.firsts[at].request for at in some]
-            table[some] = _look(requests, member, left, returning)
-    fits, ways, free, every, back, idle = table[shapes.rows].T
-    return Survey(fits, ways, free, every, back, idle, fragmentation(capacity))
+        sums = _sums(member, left, returning)
+        for at in members:
+            table[at] = _look(shapes.firsts[at].request, member, left, sums)
+    fits, some, free, every, back, idle_share = table[shapes.rows].T
+    return Survey(fits, some, free, every, back, idle_share, fragmentation(capacity))
 
 
 def returning_gpus(snapshot: Snapshot, capacity: Capacity) -> IntArray:
@@ -279,127 +273,32 @@ def fragmentation(capacity: Capacity) -> float:
     return float(1.0 - (free * free / np.maximum(total, 1)).sum() / all_free)
 
 
-def _look(
-    requests: list[Request], member: BoolArray, capacity: Capacity, returning: IntArray
-) -> FloatArray:
-    """(k, 6): fits, ways, free, all, returning, idle share."""
-    places = _Places.of(member, capacity)
-    if not len(places.rows):
-        return np.zeros((len(requests), 6))
-    need = np.array([(r.total.gpus, r.total.cpus, r.total.mem_mib) for r in requests])
-    accepts = _accepts(requests, capacity)[:, places.rows]
-    widths = _widths(requests, need, accepts, places, capacity)
-    exclusive = np.array([r.exclusive for r in requests])
-    ways = _ways(need, widths, exclusive, places, capacity)
-    free_gpus, every, back, idle_nodes, nodes = (accepts @ places.sums(capacity, returning)).T
-    idle_share = idle_nodes / np.maximum(nodes, 1)
-    return np.column_stack([ways > 0, ways, free_gpus, every, back, idle_share])
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """GPUs of one type on one node of the partitions looked at, sorted by type: P pairs of R types.
-
-    row, column: (P,) of the capacity's arrays; the zero row has every node. starts, sizes: (R,) the
-    first pair of each of rows, and how many. usable, idle: (P,) whether Slurm starts jobs there,
-    and nothing runs.
+def _sums(member: BoolArray, capacity: Capacity, returning: IntArray) -> IntArray:
+    """(T+1, 5) of the nodes with GPUs of each type, in the last row of all: free, all, returning
+    GPUs; idle and all nodes. What is free counts where Slurm starts jobs.
     """
-
-    member: BoolArray  # (N,) nodes of the partitions
-    row: IntArray
-    column: IntArray
-    rows: IntArray
-    starts: IntArray
-    sizes: IntArray
-    usable: BoolArray
-    idle: BoolArray
-
-    @classmethod
-    def of(cls, member: BoolArray, capacity: Capacity) -> "_Places":
-        has = member & (capacity.total.of_type > 0)
-        has[-1] = member
-        row, column = np.nonzero(has)
-        counts = np.count_nonzero(has, axis=1)
-        rows = np.flatnonzero(counts)
-        sizes = counts[rows]
-        usable = capacity.usable[column]
-        alone = usable & idle(capacity.total, capacity.free)[column]
-        return cls(member, row, column, rows, np.cumsum(sizes) - sizes, sizes, usable, alone)
-
-    def sums(self, capacity: Capacity, returning: IntArray) -> IntArray:
-        """(R, 5) free, all, returning GPUs of each type; free and all nodes."""
-        row, column = self.row, self.column
-        table = np.ones((5, len(row)), dtype=np.int64)
-        table[0] = capacity.free.of_type[row, column] * self.usable
-        table[1] = capacity.total.of_type[row, column]
-        table[2] = returning[row, column] * self.usable
-        table[3] = self.idle
-        return np.add.reduceat(table, self.starts, axis=1).T
-
-    def count(self, some: BoolArray) -> IntArray:
-        """(k, P) -> (k, R) how many of each type."""
-        return np.add.reduceat(some, self.starts, axis=1, dtype=np.int64)
+    has = member & (capacity.total.of_type > 0)
+    has[-1] = member
+    usable = has & capacity.usable
+    alone = usable & idle(capacity.total, capacity.free)
+    return np.stack(
+        [
+            (capacity.free.of_type * usable).sum(axis=1),
+            (capacity.total.of_type * has).sum(axis=1),
+            (returning * usable).sum(axis=1),
+            alone.sum(axis=1),
+            has.sum(axis=1),
+        ],
+        axis=1,
+    )
 
 
-def _ways(
-    need: IntArray, widths: IntArray, exclusive: BoolArray, places: _Places, capacity: Capacity
-) -> IntArray:
-    """(k,) disjoint sets of nodes that carry each need now, of the types where fewest nodes do;
-    need (k, 3), widths (k, R).
-    """
-    fewest = widths.min(axis=1, keepdims=True)  # (k, 1)
-    chosen = (widths == fewest) & (fewest < _NEVER)
-    wide = np.where(fewest < _NEVER, fewest, 1)
-    ok = np.where(exclusive[:, None], places.idle, places.usable)  # (k, P)
-    ok &= capacity.free.cpus[places.column] >= -(-need[:, 1:2] // wide)
-    ok &= capacity.free.mem_mib[places.column] >= -(-need[:, 2:] // wide)
-    gpus = capacity.free.of_type[places.row, places.column]
-    low, larger = np.divmod(need[:, :1], wide)
-    with_low = places.count(ok & (gpus >= low))
-    chosen &= with_low >= wide
-    if larger.any():
-        chosen &= places.count(ok & (gpus > low)) >= larger
-    found: IntArray = np.where(chosen, with_low // wide, 0).sum(axis=1)
-    return found
-
-
-def _accepts(requests: list[Request], capacity: Capacity) -> BoolArray:
-    """(k, T+1) which rows of GPU types each request may use."""
-    known: dict[tuple[bool, tuple[GpuType, ...]], BoolArray] = {}
-    rows = []
-    for request in requests:
-        key = (request.total.gpus > 0, request.gpu_types)
-        if key not in known:
-            known[key] = np.zeros(len(capacity.total.of_type), dtype=bool)
-            known[key][list(capacity.accepted(request))] = True
-        rows.append(known[key])
-    return np.array(rows)
-
-
-def _widths(
-    requests: list[Request],
-    need: IntArray,
-    accepts: BoolArray,
-    places: _Places,
-    capacity: Capacity,
-) -> IntArray:
-    """(k, R) nodes each request gets on each type; _NEVER where that type cannot carry it."""
-    asked = np.array([r.nodes or 0 for r in requests])[:, None]
-    column = places.column
-    amounts = np.empty((3, len(column)), dtype=np.int64)
-    amounts[0] = capacity.total.of_type[places.row, column]
-    amounts[1], amounts[2] = capacity.total.cpus[column], capacity.total.mem_mib[column]
-    most = np.maximum.reduceat(amounts, places.starts, axis=1)  # (3, R)
-    even = (most == np.minimum.reduceat(amounts, places.starts, axis=1)).all(axis=0)
-    by_amount = -(-need[:, :, None] // np.maximum(most, 1))  # (k, 3, R)
-    # GPUs alone decide where there are any
-    fewest = np.where(need[:, :1] > 0, by_amount[:, 0], by_amount.max(axis=1))
-    wide = np.where(asked > 0, asked, np.maximum(fewest, 1))
-    carried = accepts & (wide <= places.sizes)
-    carried &= (-(-need[:, :, None] // wide[:, None]) <= most).all(axis=1)
-    # uneven nodes, or a share too large in CPUs or memory: look node count by node count
-    unsure = accepts & ~(carried & even) & ((asked == 0) | ~even)
-    for i, at in np.argwhere(unsure) if unsure.any() else ():
-        count = width_on(requests[i], int(places.rows[at]), places.member, capacity)
-        wide[i, at], carried[i, at] = count, count > 0
-    return np.where(carried, wide, _NEVER)
+def _look(request: Request, member: BoolArray, capacity: Capacity, sums: IntArray) -> FloatArray:
+    """(6,): fits, ways, free, all, returning, idle share."""
+    count, rows = width(request, member, capacity)
+    some = 0
+    if count:
+        ask, now = ask_of(request, count), member & capacity.usable
+        some = sum(ways(ask, now, capacity.total, capacity.free, row) for row in rows)
+    free, every, back, alone, nodes = sums[list(capacity.accepted(request))].sum(axis=0)
+    return np.array([some > 0, some, free, every, back, alone / max(nodes, 1)], dtype=np.float64)
