@@ -32,7 +32,7 @@ number of tasks. For its own jobs they count whole, so that its numbers do not j
 user comes or goes.
 
 The functions work on arrays alone; core/pools and core/pools make those of a queue and a cluster.
-The simulator has both functions in loops (kernel/demand), equal to the last bit.
+The simulator compiles them (kernel/demand).
 """
 
 from typing import Final

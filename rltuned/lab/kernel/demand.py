@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - compiled functions take their arguments by place
 """core/backlog, compiled: what jobs ask for, who competes with whom, and how long the queue is.
 
 Each row of a trace is one job, so it knows no arrays: every job counts as one task.
@@ -26,8 +25,8 @@ moves_more = in_place(backlog.moves_more)
 _use_without = in_place(limits.use_without)
 note_use = in_place(with_inner(limits.note_use, use_without=_use_without, moves_more=moves_more))
 use_of = in_place(with_inner(limits.use_of, use_without=_use_without))
-
-
+_backlogs_s = compiled(with_inner(backlog.backlogs_s, leader=leader))
+_places = compiled(with_inner(backlog.places, leader=leader))
 _MANY = 4
 """So many users for each waiting job are too many to go through."""
 
@@ -127,97 +126,17 @@ def users_among(demand: Demand, jobs: IntArray) -> tuple[IntArray, int]:
 
 @compiled
 def backlog_of(demand: Demand, jobs: IntArray, area: FloatArray) -> FloatArray:
-    """(k,) B of the jobs, in seconds: core/backlog.backlogs_s, one pass for each pool."""
-    found, (user, users) = np.zeros(len(jobs)), users_among(demand, jobs)
-    for own in range(len(demand.gpus)):
-        if demand.gpus[own] > 0.0:
-            _backlog_of_pool(demand, own, jobs, user, users, area, found)
-    return found
-
-
-@compiled
-def _backlog_of_pool(
-    demand: Demand,
-    own: int,
-    jobs: IntArray,
-    user: IntArray,
-    users: int,
-    area: FloatArray,
-    found: FloatArray,
-) -> None:
-    pool, overlap, gpus = demand.pool, demand.overlap[own], demand.gpus[own]
-    by_user, total = np.zeros(users), 0.0
-    for at in range(len(jobs)):
-        work = overlap[pool[jobs[at]]] * area[at]
-        total += work
-        if users > 0:
-            by_user[user[at]] += work
-    total_s = total / gpus
-    others_s, (first, factor) = total_s, leader(by_user)
-    if users > 0:
-        others_s = total_s - (1.0 - factor) * by_user[first] / gpus
-    for at in range(len(jobs)):
-        if pool[jobs[at]] == own:
-            found[at] = total_s if user[at] == first else others_s
+    """(k,) B of the jobs, in seconds."""
+    user, users = users_among(demand, jobs)
+    return _backlogs_s(area, demand.pool[jobs], demand.overlap, demand.gpus, user, users)
 
 
 @compiled
 def places_of(demand: Demand, jobs: IntArray, key: FloatArray) -> FloatArray:
-    """(k,) their places by a key, smaller first: core/backlog.places, one pass for each pool."""
-    found, order = np.zeros(len(jobs)), ascending(key)
+    """(k,) their places by a key, smaller first."""
     user, users = users_among(demand, jobs)
-    for own in range(len(demand.gpus)):
-        _places_in_pool(demand, own, jobs[order], user[order], users, key[order], order, found)
-    return found
-
-
-@compiled
-def _places_in_pool(
-    demand: Demand,
-    own: int,
-    jobs: IntArray,
-    user: IntArray,
-    users: int,
-    key: FloatArray,
-    order: IntArray,
-    found: FloatArray,
-) -> None:
-    """Fill found at the places in order (k,) of the pool's jobs; jobs, user, key: in that order."""
-    first, factor = _most_jobs(demand, own, jobs, user, users)
-    pool, overlap = demand.pool, demand.overlap[own]
-    counts_whole = np.empty(len(jobs), dtype=np.bool_)
-    whole, bounded, begin = 0.0, 0.0, 0
-    while begin < len(jobs):
-        end, whole_before, bounded_before = begin, whole, bounded
-        while end < len(jobs) and key[end] == key[begin]:
-            is_first = user[end] == first
-            counts_whole[end] = factor >= 1.0 or is_first
-            if overlap[pool[jobs[end]]] > 0.0:
-                whole += 1.0
-                bounded += factor if is_first else 1.0
-            end += 1
-        twice = whole_before + whole, bounded_before + bounded
-        for at in range(begin, end):
-            if pool[jobs[at]] == own:
-                found[order[at]] = twice[0] if counts_whole[at] else twice[1]
-        begin = end
-    for at in range(len(jobs)):
-        if pool[jobs[at]] == own:
-            most = max(whole, 1.0) if counts_whole[at] else max(bounded, 1e-9)
-            found[order[at]] /= 2.0 * most
-
-
-@compiled
-def _most_jobs(
-    demand: Demand, own: int, jobs: IntArray, user: IntArray, users: int
-) -> tuple[int, float]:
-    """The user with most jobs that compete with those of a pool, and by what they count."""
-    has = np.zeros(users)
-    if users > 0:
-        for at in range(len(jobs)):
-            if demand.overlap[own, demand.pool[jobs[at]]] > 0.0:
-                has[user[at]] += 1.0
-    return leader(has)
+    order, tasks = ascending(key), np.ones(len(jobs))
+    return _places(key, order, tasks, demand.pool[jobs], demand.overlap, user, users)
 
 
 @in_place
