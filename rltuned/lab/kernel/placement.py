@@ -1,5 +1,5 @@
 # ruff: noqa: PLR0917 - compiled functions take their arguments by place
-"""core/placement, compiled: the same nodes and amounts for the same free state."""
+"""Placement by core/cluster, compiled, and the EASY pass."""
 
 import numpy as np
 
@@ -130,7 +130,8 @@ def move(
         free.mem_mib[node] += sign * shares.mem_mib[at]
 
 
-# One EASY pass, with memory of what cannot have changed; core/placement has it in numpy.
+# One EASY pass, by the rules of core/placement.easy_backfill. It remembers what cannot have
+# changed: without that a play of Philly takes 4.3 times as long, of Mira 2.4 times.
 
 
 @in_place
