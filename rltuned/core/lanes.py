@@ -117,7 +117,7 @@ def place(lane: Lane, total: Amounts, free: Amounts) -> HeldShares | None:
 
 
 def moved(free: Amounts, some: Sequence[HeldShares], sign: int) -> Amounts:
-    """What is free once these are given back (sign 1) or taken (-1)."""
+    """What is free once these end (sign 1) or begin (-1)."""
     of_type, cpus, mem_mib = (amount.copy() for amount in free[1:])
     for held in some:
         of_type[held.row, held.node] += sign * held.gpus
