@@ -17,6 +17,18 @@ import typer
 from rltuned import __version__, errors
 from rltuned.cli.asking import ask_daemon
 from rltuned.cli.check_slurm import slurm_checks
+from rltuned.cli.facts import (
+    FAIL,
+    OK,
+    WARN,
+    Answer,
+    Check,
+    Facts,
+    Question,
+    answers,
+    otherwise,
+    wrong,
+)
 from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
 from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
@@ -28,19 +40,6 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
 from rltuned.policies.actor import Actor
 from rltuned.settings import Loaded
-from rltuned.slurm.config_checks import (
-    FAIL,
-    OK,
-    WARN,
-    Answer,
-    Check,
-    Facts,
-    Lazy,
-    Question,
-    answers,
-    otherwise,
-    wrong,
-)
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
 from rltuned.trusted import user_name
@@ -85,7 +84,7 @@ def check(
 
 def here(loaded: Loaded) -> Iterator[Check]:
     """What can be checked without Slurm."""
-    facts = Lazy(
+    facts = Facts(
         PROBES,
         loaded=loaded,
         settings=loaded.settings,

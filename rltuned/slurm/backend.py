@@ -4,18 +4,16 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
-from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
+from rltuned.domain.jobs import JobRun, PendingJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import RememberedBy, Snapshot, Unreadable, nothing
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.units import UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.accounting import COLUMNS, LATE_S, TEXT_COLUMNS, SacctRecord, ask_rows, read_rows
+from rltuned.slurm.accounting import ended_jobs
 from rltuned.slurm.columns import UNDO_COLUMNS, Marks
-from rltuned.slurm.config_checks import Check, examine, gather
 from rltuned.slurm.priority import FairShares
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.reader import Reader
@@ -28,79 +26,8 @@ from rltuned.slurm.site import (
     clock_off_s,
     parse_counts,
     parse_sdiag,
-    read_qos,
 )
 from rltuned.slurm.writer import Writer
-
-MOST_ENDED: Final = 50_000
-"""So many of the latest are enough: every key forgets with each job that ends."""
-PORTION_S: Final = 21_600.0
-_BY_ITSELF: Final = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "OUT_OF_MEMORY"})
-"""How a run may end that says how long the job runs. One that a node's failure, a preemption or a
-requeue ended says nothing."""
-
-
-def ended_jobs(
-    commands: Commands,
-    since: float,
-    until: float,
-    digester: Digester | None,
-    most: int = MOST_ENDED,
-) -> list[JobRun]:
-    """Jobs that ran and ended by themselves between two moments, first end first; `most` of the
-    latest. commands: with TZ=UTC. Raises BackendError: sacct failed; TraceError: too many records.
-    """
-    wanted = () if digester is None else digester.wanted
-    texts = tuple(column for kind, column in TEXT_COLUMNS.items() if kind in wanted)
-    found, end = list[JobRun](), until
-    while end > since and len(found) < most:
-        begin = max(since, end - PORTION_S)
-        try:
-            records = _records(commands, begin, end, texts, digester)
-        except BackendError:
-            if not texts:
-                raise
-            # a submit line may be a megabyte long: without the texts the times are still known
-            records = _records(commands, begin, end, (), None)
-        runs = (run for record in records if (run := _ended(record)) is not None)
-        found += [run for run in runs if begin <= (run.ended_at or 0.0) < end]
-        end = begin
-    return sorted(found, key=lambda run: (run.ended_at or 0.0, run.job.job_id))[-most:]
-
-
-def _records(
-    commands: Commands,
-    since: float,
-    until: float,
-    texts: tuple[str, ...],
-    digester: Digester | None,
-) -> list[SacctRecord]:
-    names = (*COLUMNS, *texts)
-    rows = enumerate(ask_rows(commands, since, until, names), 1)
-    return read_rows(rows, "sacct", names, digester=digester).records
-
-
-def _ended(record: SacctRecord) -> JobRun | None:
-    """None = nothing is learned from it."""
-    if record.start_s is None or record.end_s is None or record.state not in _BY_ITSELF:
-        return None
-    ran_s = record.end_s - record.start_s - record.suspended_s
-    if not record.key.isdigit() or not 0 <= ran_s <= record.limit_s + LATE_S:
-        return None
-    job = RunningJob(
-        job_id=JobId(int(record.key)),
-        started_at=UnixTime(record.start_s),
-        request=record.request,
-        shares=(),
-        partition=record.partition,
-        user=record.user,
-        account=record.account,
-        submitted_at=UnixTime(record.submit_s),
-        array_job_id=JobId(int(record.array)) if record.array.isdigit() else None,
-        qos=record.qos,
-        kinds=record.kinds,
-    )
-    return JobRun(job, UnixTime(record.end_s), record.suspended_s)
 
 
 class SlurmBackend(Reader):
@@ -204,14 +131,11 @@ class SlurmBackend(Reader):
         self._limited += call.limited
         self._on_call(call)
 
-    def check(self) -> tuple[Check, ...]:
-        """Judge the site's settings, rltuned's rights and the reader, without writing anything."""
-        return tuple(examine(gather(self.commands, self._now(), self.reading)))
-
     def qos(self) -> dict[str, int]:
         """The priority of every QOS, by one sacctmgr."""
         answer = self.commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
-        return read_qos(answer)
+        pairs = (line.strip().rpartition("|") for line in answer.splitlines())
+        return {name: int(points) for name, _, points in pairs if name and points.isdecimal()}
 
     def fair_shares(self, jobs: Iterable[PendingJob]) -> tuple[float, ...]:
         """The different fair-share factors of these jobs' associations, by one sshare."""

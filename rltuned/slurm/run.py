@@ -13,6 +13,8 @@ from rltuned.run import Call, run
 
 _KEPT: Final = ("PATH", "HOME", "LD_LIBRARY_PATH", "TZ")
 _NO_MORE: Final[Mapping[str, str]] = MappingProxyType({})
+NEEDED: Final = ("squeue", "sinfo", "sprio", "scontrol", "sdiag")
+"""Slurm's programs that a cycle runs."""
 WHOLE_BYTES: Final = 8 * 1024 * 1024
 """A longer answer is refused where it is held as a whole: configuration, statistics, partitions."""
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
@@ -18,10 +18,8 @@ BASIC: Final = "priority/basic"
 MULTIFACTOR: Final = "priority/multifactor"
 _WEIGHT: Final = "PriorityWeight"
 _SLURMDBD: Final = "accounting_storage/slurmdbd"
-_OF_ACCOUNTS: Final = ("Age", "FairShare")
 _VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:[.-]|$)")
 _PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
-_FIRST_WITH_LIMIT: Final = (23, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,80 +91,29 @@ def release_of(version: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-class RateLimit(NamedTuple):
-    """slurmctld's limit per user (SlurmctldParameters=rl_enable, 23.02 and later)."""
-
-    bucket: int
-    refill: int
-
-
-def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
-    """The limit in force; None = there is none."""
+def rate_limit(config: Mapping[str, str]) -> tuple[int, int] | None:
+    """Slurmctld's limit per user (SlurmctldParameters=rl_enable, from 23.02 on): requests at once,
+    and more in each second; None = there is none.
+    """
     options = config.get("SlurmctldParameters", "").split(",")
-    release = release_of(config.get("SLURM_VERSION", ""))
-    if "rl_enable" not in options or (release or (0, 0)) < _FIRST_WITH_LIMIT:
+    if "rl_enable" not in options or (release_of(config["SLURM_VERSION"]) or (0, 0)) < (23, 2):
         return None
     given = dict(option.split("=", 1) for option in options if "=" in option)
-    defaults = (("rl_bucket_size", 30), ("rl_refill_rate", 2))  # Slurm's own
-    known = ((given.get(name, ""), default) for name, default in defaults)
-    return RateLimit(*(int(text) if text.isdigit() else default for text, default in known))
+    # Slurm's own defaults
+    return option_of(given, "rl_bucket_size") or 30, option_of(given, "rl_refill_rate") or 2
 
 
-@dataclass(frozen=True, slots=True)
-class Priorities:
-    """How Slurm orders its queue, for people. weights: by factor, those that count. plugin:
-    PrioritySiteFactorPlugin. flags: in capitals. scheduler: SchedulerParameters with a value.
-    accounts: slurmdbd runs; without it slurmctld counts neither age nor fair share.
-    """
-
-    kind: str = ""
-    weights: Mapping[str, str] = field(default_factory=dict)
-    plugin: str = ""
-    flags: frozenset[str] = frozenset()
-    scheduler: Mapping[str, str] = field(default_factory=dict)
-    accounts: bool = True
-
-    @property
-    def dead(self) -> tuple[str, ...]:
-        """Weights that count nothing here."""
-        return () if self.accounts else tuple(n for n in _OF_ACCOUNTS if n in self.weights)
-
-    @property
-    def advice(self) -> str:
-        """Which write mode fits, and why."""
-        if self.kind == MULTIFACTOR and not self.plugin:
-            return "multifactor runs here, so site factors are written: QOS and fair share stay."
-        if self.plugin:
-            return f"{self.plugin} sets site factors here, so Priority= is written."
-        return f"{self.kind or 'This queue'} knows no site factors, so Priority= is written."
-
-    def __str__(self) -> str:
-        if self.kind != MULTIFACTOR:
-            return self.kind or "not known"
-        listed = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
-        dead = f" (nothing for {' and '.join(self.dead)}: no slurmdbd)" if self.dead else ""
-        return f"{self.kind}, weights: {listed or 'all 0'}{dead}"
+def option_of(options: Mapping[str, str], name: str, most: int = 10**6) -> int | None:
+    """The value of an option that is set, from 1 to `most`."""
+    text = options.get(name, "")
+    return int(text) if text.isdecimal() and 0 < int(text) <= most else None
 
 
-def read_priorities(config: Mapping[str, str]) -> Priorities:
-    """PriorityType, the weights that are not 0, and who else writes site factors."""
-    weights = {
-        key.removeprefix(_WEIGHT): value
-        for key, value in config.items()
-        if key.startswith(_WEIGHT) and value not in {"", "0"}
-    }
-    flags = frozenset(config.get("PriorityFlags", "").upper().split(","))
-    options = (o.partition("=") for o in config.get("SchedulerParameters", "").split(","))
-    scheduler = {name: value for name, _, value in options if value}
-    accounts = config.get("AccountingStorageType", "") == _SLURMDBD
-    kind = config.get("PriorityType", "")
-    return Priorities(kind, weights, _plugin(config), flags, scheduler, accounts)
-
-
-def read_qos(text: str) -> dict[str, int]:
-    """Name and priority of each readable QOS in `sacctmgr -nP show qos format=name,priority`."""
-    pairs = (line.strip().rpartition("|") for line in text.splitlines())
-    return {name: int(points) for name, _, points in pairs if name and points.isdecimal()}
+def weights_of(config: Mapping[str, str]) -> dict[str, str]:
+    """By factor the weights that count: without slurmdbd those of age and fair share do not."""
+    dead = set() if config.get("AccountingStorageType", "") == _SLURMDBD else {"Age", "FairShare"}
+    weights = {k.removeprefix(_WEIGHT): v for k, v in config.items() if k.startswith(_WEIGHT)}
+    return {name: v for name, v in weights.items() if v not in {"", "0"} and name not in dead}
 
 
 def read_system(config: Mapping[str, str]) -> PrioritySystem:
@@ -185,7 +132,7 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
             max_age_s=_parsed(config, "PriorityMaxAge", _seconds),
             calc_period_s=_parsed(config, "PriorityCalcPeriod", _seconds),
             fair_weight=_parsed(config, f"{_WEIGHT}FairShare", parse_number) if ages else 0,
-            site_factor_plugin=_plugin(config),
+            site_factor_plugin=site_factor_plugin(config),
         )
     except ValueError as error:
         raise SnapshotError(f"scontrol show config: {error}") from None
@@ -212,7 +159,8 @@ def _seconds(text: str) -> float:
     return found
 
 
-def _plugin(config: Mapping[str, str]) -> str:
+def site_factor_plugin(config: Mapping[str, str]) -> str:
+    """What sets site factors beside rltuned; empty = nothing."""
     plugin = config.get("PrioritySiteFactorPlugin", "")
     return "" if absent(plugin) or plugin.endswith("/none") else plugin
 

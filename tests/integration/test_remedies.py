@@ -1,8 +1,8 @@
 """What `rltuned check` prints on a real cluster, and its remedies that write, followed.
 
 A remedy that is a command, or that gives a number for slurm.conf, is followed to the letter. Of the
-others one table has the state in which they are printed; tests/unit/slurm/test_checks.py and
-test_worth.py have those that follow from lines of slurm.conf alone.
+others one table has the state in which they are printed; tests/unit/slurm/test_checks.py has those
+that follow from lines of slurm.conf alone.
 """
 
 import json
@@ -151,7 +151,7 @@ STATES: list[tuple[Mapping[str, object], dict[str, str], str, str]] = [
     (CANARY, {}, "canary", "write_mode = auto compares delays alone"),
     (BY_FACTOR, {"scontrol": BASIC}, "write_mode", "or write_mode = auto"),
     (SLA, {"scontrol": BASIC}, "order", "take SLA partitions and exclusions out"),
-    ({"scope.sla_partitions": ["slow"]}, {}, "scope.sla_partitions", "correct the name"),
+    ({"scope.sla_partitions": ["slow"]}, {}, "scope", "correct the name"),
     ({"load.max_server_threads": 1}, {}, "load", "raise the bound under [load]"),
     ({}, {"sdiag": "exit 1"}, "load", "without sdiag"),
     ({}, {"scontrol": LIMITED}, "rate_limit", "raise rl_bucket_size"),

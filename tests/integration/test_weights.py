@@ -5,13 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from rltuned.cli.check_slurm import order_checks
+from rltuned.cli.check_slurm import ORDER, facts_of, nearest
+from rltuned.cli.facts import Check, Facts, answers
 from rltuned.settings import Flag, load
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Check
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.site import read_priorities
-from rltuned.slurm.worth import Site, qos_step
 from tests.builders import sure
 from tests.clusters import cluster
 from tests.lab import SlurmLab
@@ -40,10 +38,13 @@ def submit(lab: SlurmLab, qos: str, *options: str) -> int:
     return lab.sbatch(*ON_ONE_NODE, f"--qos={qos}", *options)
 
 
-def checks(lab: SlurmLab) -> list[Check]:
+def facts(lab: SlurmLab) -> Facts:
     loaded = load(None, (Flag("slurm.conf", str(lab.conf), "test"),))
-    backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-    return list(order_checks(loaded, backend, backend.observe()))
+    return facts_of(loaded, SlurmBackend(SlurmCli(conf=lab.conf), time.time))
+
+
+def checks(lab: SlurmLab) -> list[Check]:
+    return list(answers(ORDER, facts(lab)))
 
 
 def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> None:
@@ -56,23 +57,12 @@ def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> Non
     points = {
         name: int(lab.run("sprio", "-h", "-o", "%Q", "-j", str(job))) for name, job in jobs.items()
     }
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-    seen = world.observe()
-    used = frozenset(job.qos for job in seen.pending)
-    site = Site(
-        seen.priorities,
-        read_priorities(world.config()),
-        (),
-        0.1,
-        86_400.0,
-        qos=world.qos(),
-        used_qos=used,
-    )
-    step = sure(qos_step(site))
-    assert step[1:] == ("normal", "long")
+    known = facts(lab)
+    step = sure(nearest(known, "QOS"))
+    assert step[1] == "normal and long"
     gap = points["long"] - points["normal"]
     found = [c.detail for c in checks(lab) if "QOS normal and long lie" in c.detail]
-    if site.priorities.flags == {"NO_NORMAL_ALL"}:  # before 26.05 Slurm does not say which of them
+    if known["flags"] == ["NO_NORMAL_ALL"]:  # before 26.05 Slurm does not say which of them
         assert gap == 3_000 > step[0]
         assert ["lie at least 75 points" in detail for detail in found] == [True]
     else:  # 3,000 points are more than any delay, and nothing to say

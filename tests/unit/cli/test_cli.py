@@ -13,7 +13,7 @@ import pytest
 from rltuned import __version__
 from rltuned.cli import COMMANDS, PANELS
 from rltuned.cli.check import here
-from rltuned.cli.check_slurm import facts_of, queue_checks
+from rltuned.cli.facts import Check, Status
 from rltuned.core.decide import Knobs, decide
 from rltuned.core.order import Bound
 from rltuned.core.refusals import Refusal
@@ -24,17 +24,14 @@ from rltuned.domain.units import JobId
 from rltuned.errors import JournalError, ModelError
 from rltuned.journal.journal import Journal
 from rltuned.policies.generations import Generations, TunedOrder
-from rltuned.settings import Flag, from_flags, load
-from rltuned.slurm.config_checks import Check, Status
+from rltuned.settings import Flag, from_flags
 from tests.builders import job, looked_at, running, snapshot, sure
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder
-from tests.recorded import DATA, Recording, replay
 from tests.switchback_world import switchback_at
 from tests.unit.cli.runner import run
 
 SIM = ("--backend", "sim")
-RECORDED = Recording(DATA / "22.05")
 
 
 def document(*args: str) -> Any:
@@ -176,24 +173,6 @@ def test_every_refusal_and_bound_has_words() -> None:
     assert all(texts)
     assert len(set(texts)) == len(texts)
     assert {bound.value for bound in Bound} == set(BOUNDS)
-
-
-def test_check_reads_the_queue_and_knows_the_partitions(config: Path, tmp_path: Path) -> None:
-    bin_dir = tmp_path / "bin"
-    bin_dir.mkdir()
-    slurm = f'[slurm]\nbin_dir = "{bin_dir}"\n'
-    config.write_text(config.read_text() + slurm + '[scope]\nsla_partitions = ["sla", "slaa"]\n')
-    loaded = load(config)
-    backend = replay(bin_dir, RECORDED)
-    found = {c.name: c for c in queue_checks(facts_of(loaded, backend, priority=None))}
-    assert found["queue"].status is Status.OK
-    assert found["scope.sla_partitions"].status is Status.WARN
-    assert "no partition slaa" in found["scope.sla_partitions"].detail
-    assert found["time_limits"].status is Status.OK
-    (bin_dir / "squeue").unlink()
-    *_, only = queue_checks(facts_of(loaded, backend, priority=None))
-    assert (only.name, only.status) == ("queue", Status.FAIL)
-    assert "squeue is not installed" in only.detail
 
 
 @pytest.mark.parametrize("name", ["8", "7_4"])

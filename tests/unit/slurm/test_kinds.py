@@ -10,7 +10,8 @@ import pytest
 from rltuned.domain.kinds import NO_KINDS, WIDTHS, Digester, Kinds
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.cycles import decode_snapshot, encode_snapshot
-from rltuned.slurm.backend import SlurmBackend, ended_jobs
+from rltuned.slurm.accounting import ended_jobs
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD
 from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable

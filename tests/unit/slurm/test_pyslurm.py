@@ -312,10 +312,9 @@ def test_check_says_who_reads(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     python = interpreter(tmp_path / "p", "return Jobs()", "25.11.2")
     backend = replay_beside(python, tmp_path, RECORDED)
-    (check,) = [c for c in backend.check() if c.name == "reader"]
-    assert check.status == "warn"
-    assert "25.11.2" in check.detail
-    assert "take slurm.pyslurm_python out" in check.remedy
+    reading = backend.reading()
+    assert reading.stands_in
+    assert "25.11.2" in reading.detail
     interpreter(tmp_path / "p", "return Jobs({7: Job(id=7)})")
-    (check,) = [c for c in backend.check() if c.name == "reader"]
-    assert (check.status, check.detail) == ("ok", "pyslurm 26.5.0, 1 jobs")
+    reading = backend.reading()
+    assert (reading.stands_in, reading.detail) == (False, "pyslurm 26.5.0, 1 jobs")
