@@ -254,7 +254,7 @@ def worth(s: Facts) -> str:
     listed = [f"{name} {in_hours(w)}" for name in named if (w := _weight(s, name))]
     said = [f"the longest delay is {s['delay']} = {s['reach']:.0f} points"]
     said += [f"full weights: {', '.join(listed)}"] if listed else []
-    said += [f"QOS {two[1]} lie {in_hours(two[0])} apart"] if (two := nearest(s, "QOS")) else []
+    said += [f"QOS {two[1]} are {in_hours(two[0])} apart"] if (two := nearest(s, "QOS")) else []
     weight, shares = _weight(s, "FairShare"), s["shares"]
     if weight and len(shares) > 1:
         step = weight * min(b - a for a, b in pairwise(shares))

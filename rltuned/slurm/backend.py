@@ -13,7 +13,7 @@ from rltuned.domain.units import UnixTime
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
 from rltuned.slurm.accounting import ended_jobs
-from rltuned.slurm.columns import UNDO_COLUMNS, Marks
+from rltuned.slurm.columns import Marks
 from rltuned.slurm.priority import FairShares
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.reader import Reader
@@ -33,8 +33,8 @@ from rltuned.slurm.writer import Writer
 class SlurmBackend(Reader):
     """Watches and changes one Slurm cluster through its own commands.
 
-    Every method but `apply` and `check` raises BackendError when a command fails or gives no answer
-    in time, and SnapshotError when an answer cannot be read.
+    Every method but `apply` raises BackendError when a command fails or gives no answer in time,
+    and SnapshotError when an answer cannot be read.
 
     now: Unix seconds, of every snapshot. on_call: called with every finished command. fence: knows
     of every read of the cluster, and is asked before every batch of updates. Else as Reader.
@@ -54,14 +54,18 @@ class SlurmBackend(Reader):
         on_reading: Callable[[ReaderChoice], None] = lambda _reading: None,
         digester: Digester | None = None,
     ) -> None:
-        self._on_call = on_call
         self._fence = fence
         self._counts: JobCounts | None = None  # of a look at the load since the last observe
         self._looks: tuple[JobCounts, ...] = ()
         self._limited = 0  # since the last look at the load
-        self._in_utc = Commands(cli, self._on_call, {**environ, "TZ": "UTC"})
+        self._in_utc = Commands(cli, on_call, {**environ, "TZ": "UTC"})
+
+        def count(call: Call) -> None:
+            self._limited += call.limited
+            on_call(call)
+
         super().__init__(
-            Commands(cli, self._count, environ),
+            Commands(cli, count, environ),
             now,
             marks,
             fair_shares=fair_shares,
@@ -81,14 +85,35 @@ class SlurmBackend(Reader):
         seen = self.snapshot()
         seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
-        tasks = sum(job.array.tasks if job.array else 1 for job in seen.pending)
-        shown = tasks + len(seen.running) + seen.others
+        shown = seen.others + len(seen.running) + _tasks(seen.pending)
         why = counts.lacking(counts.before(self._looks), shown) if counts is not None else ""
-        return (
-            replace(seen, unreadable=(*seen.unreadable, Unreadable("job", "", why)))
-            if why
-            else seen
-        )
+        return replace(seen, unreadable=(*seen.unreadable, *_missing(why)))
+
+    def look(self) -> Snapshot:
+        """The pending jobs alone, as a restore needs them."""
+        if self._fence is not None:
+            self._fence.look()
+        now, site = self._now(), self.site()
+        queue, why = self.pending(), ""
+        try:
+            counts = parse_counts(self.commands.ask("sdiag"))
+            if counts is not None and counts.pending > _tasks(queue.pending):
+                # those that have started or ended since that count are shown for some minutes
+                why = counts.lacking(counts, self.known())
+        except (BackendError, SnapshotError, ValueError):
+            pass  # the numbers of the jobs that are shown can be restored all the same
+        try:
+            return Snapshot(
+                UnixTime(now),
+                site.cluster,
+                queue.pending,
+                running=(),
+                nodes=(),
+                priorities=site.priorities,
+                unreadable=(*queue.unreadable, *_missing(why)),
+            )
+        except ValueError as error:
+            raise SnapshotError(f"squeue: {error}") from error
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
@@ -98,18 +123,18 @@ class SlurmBackend(Reader):
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at, self._counts = self._now(), None
         answer = self.commands.ask("sdiag")
-        self._counted(parse_counts(answer))
+        self._counts = counts = parse_counts(answer)
+        if counts is not None:  # of the looks before what a later count may need
+            last = counts.before(self._looks)
+            kept = (one for one in self._looks if last is None or last.at <= one.at < counts.at)
+            self._looks = (*kept, counts)
         limited, self._limited = self._limited, 0
         off_s = self.ahead_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)
 
-    def _counted(self, counts: JobCounts | None) -> None:
-        """Keep what a look counted, and of the looks before what a later count may need."""
-        self._counts = counts
-        if counts is not None:
-            last = counts.before(self._looks)
-            kept = (one for one in self._looks if last is None or last.at <= one.at < counts.at)
-            self._looks = (*kept, counts)
+    def clock_off_s(self) -> float | None:
+        """How far slurmctld's clock is ahead of this host's, by the last look; None = not known."""
+        return self.ahead_s
 
     def acting(self) -> str:
         """Host of the slurmctld that acts, as SlurmctldHost has it: one `scontrol ping`."""
@@ -127,10 +152,6 @@ class SlurmBackend(Reader):
             return None
         return ended_jobs(self._in_utc, since, until, self._digester)
 
-    def _count(self, call: Call) -> None:
-        self._limited += call.limited
-        self._on_call(call)
-
     def qos(self) -> dict[str, int]:
         """The priority of every QOS, by one sacctmgr."""
         answer = self.commands.ask("sacctmgr", "-nP", "show", "qos", "format=name,priority")
@@ -142,53 +163,9 @@ class SlurmBackend(Reader):
         return FairShares(self.commands).factors(jobs, self._now())
 
 
-class SlurmUndoer(Reader):
-    """Restores, through Slurm's own commands. fence: see Writer."""
+def _tasks(jobs: Iterable[PendingJob]) -> int:
+    return sum(job.array.tasks if job.array else 1 for job in jobs)
 
-    def __init__(
-        self,
-        cli: SlurmCli,
-        now: Callable[[], float],
-        *,
-        marks: Marks | None = None,
-        fence: Fence | None = None,
-    ) -> None:
-        super().__init__(Commands(cli), now, marks)
-        self._fence = fence
-        self._writer = Writer(self, fence)
 
-    def look(self) -> Snapshot:
-        if self._fence is not None:
-            self._fence.look()
-        now = self._now()
-        site = self.site()
-        factors = self.factors() if site.multifactor else {}
-        queue = self.pending(UNDO_COLUMNS, factors)
-        why = self._lacking(sum(job.array.tasks if job.array else 1 for job in queue.pending))
-        bad = (Unreadable("job", "", why),) if why else ()
-        try:
-            return Snapshot(
-                UnixTime(now),
-                site.cluster,
-                queue.pending,
-                running=(),
-                nodes=(),
-                priorities=site.priorities,
-                unreadable=(*queue.unreadable, *bad),
-            )
-        except ValueError as error:
-            raise SnapshotError(f"squeue: {error}") from error
-
-    def _lacking(self, waiting: int) -> str:
-        """Why more jobs may be pending than squeue shows; empty = nothing speaks for it."""
-        try:
-            counts = parse_counts(self.commands.ask("sdiag"))
-            if counts is None or counts.pending <= waiting:
-                return ""
-            # those that have started or ended since that count are shown for some minutes
-            return counts.lacking(counts, self.known())
-        except (BackendError, SnapshotError, ValueError):
-            return ""  # the numbers of the jobs that are shown can be restored all the same
-
-    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
-        return self._writer.apply(plan)
+def _missing(why: str) -> tuple[Unreadable, ...]:
+    return (Unreadable("job", "", why),) if why else ()

@@ -7,9 +7,9 @@ call that hangs is ended like any command. Its jobs become the rows that squeue 
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Unreadable
@@ -30,32 +30,6 @@ REST_S: Final = 300.0
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
-_NUMBERS: Final = {
-    "jobid": "id",
-    "prioritylong": "priority",
-    "nice": "nice",
-    "submittime": "submit_time",
-    "eligibletime": "eligible_time",
-    "starttime": "start_time",
-    "hetjobid": "heterogeneous_id",
-}
-_WORDS: Final = {
-    "reason": "state_reason",
-    "qos": "qos",
-    "reqnodes": "required_nodes",
-    "reservation": "reservation",
-    "nodelist": "allocated_nodes",
-    "account": "account",
-    "ExcNodes": "excluded_nodes",
-}
-TOLD: Final = frozenset(
-    {
-        *_NUMBERS, *_WORDS, "arrayjobid", "arraytaskid", "statecompact", "username", "dependency",
-        "hetjoboffset", "CronJob",
-    }
-)  # fmt: skip
-"""Columns of squeue that pyslurm tells. Every other one is asked of squeue."""
-_NO_TASK: Final = "N/A"
 FIELDS: Final = (
     "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state",
     "state_reason", "priority", "nice", "submit_time", "eligible_time", "start_time", "user_id",
@@ -77,8 +51,7 @@ class UnusableError(BackendError):
     """pyslurm is not there, is of another release, or ended badly: text can stand in."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderChoice:
+class ReaderChoice(NamedTuple):
     """What reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
 
     wanted: str
@@ -163,8 +136,7 @@ class JobSource:
             raise UnusableError(why)
         call.must_be_good()
         answer, jobs = _read(call)
-        version = str(answer.get("pyslurm", ""))
-        detail = one_line(str(answer.get("detail", "")))
+        version, detail = str(answer.get("pyslurm", "")), one_line(str(answer.get("detail", "")))
         if answer.get("error") == "missing":
             raise UnusableError(f"{self._python}: {detail}")
         if release_of(version) != release:
@@ -174,9 +146,10 @@ class JobSource:
             )
         if answer.get("error") == "rpc":
             raise BackendError(f"pyslurm: {detail}")
-        if answer.get("jobs") != len(jobs):
-            promised = f"{answer.get('jobs')!r} jobs were announced"
-            raise SnapshotError(f"pyslurm: {len(jobs)} jobs in the answer, {promised}")
+        if (promised := answer.get("jobs")) != len(jobs):
+            raise SnapshotError(
+                f"pyslurm: {len(jobs)} jobs in the answer, {promised!r} jobs were announced"
+            )
         return version, jobs
 
     def reading(self, release: tuple[int, int]) -> ReaderChoice:
@@ -233,75 +206,60 @@ def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) ->
                 bad.append(Unreadable("job", number, f"pyslurm: {error}", parse_job_id(number)))
                 continue
             seen.add(number)
-            if row["arraytaskid"] != _NO_TASK:
+            if row["arraytaskid"] != "N/A":
                 arrays[number] = told(ask)
             yield {**ask, **row}
         elif number in seen and arrays.get(number) != told(ask):
             yield ask
 
 
-def _job(line: str) -> dict[str, Any]:
+def row_of(line: str) -> dict[str, str]:
+    """A job in squeue's words, by the columns of TOLD. Raises ValueError."""
     row = json.loads(line)
     if not isinstance(row, list) or len(row) != len(FIELDS):
         raise ValueError(f"{one_line(line, 120)!r} has not the {len(FIELDS)} fields asked for")
-    return dict(zip(FIELDS, row, strict=True))
+    job = dict(zip(FIELDS, row, strict=True))
+    return {column: read(job) for column, read in TOLD.items()}
 
 
-def row_of(line: str) -> dict[str, str]:
-    """A job in squeue's words, by the columns of TOLD. Raises ValueError."""
-    job = _job(line)
-    cron, offset = job["is_cronjob"], job["heterogeneous_offset"]
-    if not isinstance(cron, bool):
-        raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
-    return {
-        **{column: _number(job, name) for column, name in _NUMBERS.items()},
-        **{column: _word(job, name) for column, name in _WORDS.items()},
-        "arrayjobid": _number(job, "array_id" if job["array_id"] else "id"),
-        "arraytaskid": _tasks(job),
-        "statecompact": _STATES.get(_word(job, "state"), _OTHER),
-        "username": _user(job["user_id"]),
-        "dependency": _dependency(job["dependencies"]),
-        # None is the offset 0 where there is a leader, and means nothing where there is none
-        "hetjoboffset": _number(job, "heterogeneous_offset") if offset else "0",
-        "CronJob": "Yes" if cron else "No",
-    }
+_Job = Mapping[str, Any]
 
 
-def _number(job: Mapping[str, Any], name: str) -> str:
-    """A number in squeue's form; None is N/A, which read_queue refuses where it needs a number."""
+def _of_kind(job: _Job, name: str, kind: type) -> Any:
+    """A value, or None. Raises ValueError: it is of another kind; true and false are no numbers."""
     value = job[name]
-    if value is None:
-        return "N/A"
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} {value!r} is no whole number")  # noqa: TRY004 - the answer's fault
-    return str(value)
+    if value is None or (isinstance(value, kind) and isinstance(value, bool) == (kind is bool)):
+        return value
+    raise ValueError(f"{name} {str(value)[:40]!r} is no {kind.__name__}")
 
 
-def _word(job: Mapping[str, Any], name: str) -> str:
-    value = job[name]
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} {str(value)[:40]!r} is no text")
-    return "(null)" if value is None else value
+def _number(name: str) -> Callable[[_Job], str]:
+    """In squeue's form; None is N/A, which squeue.py refuses where it needs a number."""
+    return lambda job: "N/A" if (found := _of_kind(job, name, int)) is None else str(found)
 
 
-def _tasks(job: Mapping[str, Any]) -> str:
+def _word(name: str) -> Callable[[_Job], str]:
+    return lambda job: "(null)" if (found := _of_kind(job, name, str)) is None else found
+
+
+def _tasks(job: _Job) -> str:
     """The task list of squeue: which tasks wait with their throttle, or the one that this is."""
     if not job["array_id"]:
-        return _NO_TASK
+        return "N/A"
     if job["array_tasks_waiting"] is None:
         # pyslurm's None is task 0 here: a record of an array without a list is one task
-        return "0" if job["array_task_id"] is None else _number(job, "array_task_id")
-    waiting = _word(job, "array_tasks_waiting")
+        return "0" if job["array_task_id"] is None else _number("array_task_id")(job)
     throttle = job["array_tasks_parallel"]
-    return f"{waiting}%{_number(job, 'array_tasks_parallel')}" if throttle else waiting
+    limit = f"%{_number('array_tasks_parallel')(job)}" if throttle else ""
+    return f"{_word('array_tasks_waiting')(job)}{limit}"
 
 
-def _dependency(value: object) -> str:
+def _dependency(job: _Job) -> str:
     """In Slurm's form again; a kind that pyslurm leaves out stays one that is not known."""
+    value = job["dependencies"]
     if value is None or isinstance(value, str):
         return value or "(null)"
-    if not isinstance(value, dict):
-        raise ValueError(f"dependencies {str(value)[:40]!r} are no object")  # noqa: TRY004
+    value = _of_kind(job, "dependencies", dict)
     kinds = [
         ":".join((kind, *map(str, jobs)))
         for kind, jobs in value.items()
@@ -311,7 +269,47 @@ def _dependency(value: object) -> str:
     return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of an unknown kind"
 
 
-def _user(uid: object) -> str:
-    if not isinstance(uid, int) or isinstance(uid, bool):
-        raise ValueError(f"user_id {uid!r} is no number")  # noqa: TRY004
+def _user(job: _Job) -> str:
+    uid = _of_kind(job, "user_id", int)
+    if uid is None:
+        raise ValueError("user_id is no number")
     return user_name(uid)
+
+
+def _cron(job: _Job) -> str:
+    if job["is_cronjob"] is None:
+        raise ValueError("is_cronjob is neither true nor false")
+    return "Yes" if _of_kind(job, "is_cronjob", bool) else "No"
+
+
+def _offset(job: _Job) -> str:
+    """None is the offset 0 where there is a leader, and means nothing where there is none."""
+    return _number("heterogeneous_offset")(job) if job["heterogeneous_offset"] else "0"
+
+
+TOLD: Final[Mapping[str, Callable[[_Job], str]]] = MappingProxyType(
+    {
+        "jobid": _number("id"),
+        "arrayjobid": lambda job: _number("array_id" if job["array_id"] else "id")(job),
+        "arraytaskid": _tasks,
+        "statecompact": lambda job: _STATES.get(_word("state")(job), _OTHER),
+        "reason": _word("state_reason"),
+        "prioritylong": _number("priority"),
+        "nice": _number("nice"),
+        "submittime": _number("submit_time"),
+        "eligibletime": _number("eligible_time"),
+        "starttime": _number("start_time"),
+        "username": _user,
+        "qos": _word("qos"),
+        "reqnodes": _word("required_nodes"),
+        "dependency": _dependency,
+        "reservation": _word("reservation"),
+        "hetjobid": _number("heterogeneous_id"),
+        "hetjoboffset": _offset,
+        "nodelist": _word("allocated_nodes"),
+        "account": _word("account"),
+        "ExcNodes": _word("excluded_nodes"),
+        "CronJob": _cron,
+    }
+)
+"""By column of squeue how pyslurm tells it. Every other column is asked of squeue."""

@@ -19,7 +19,6 @@ MULTIFACTOR: Final = "priority/multifactor"
 _WEIGHT: Final = "PriorityWeight"
 _SLURMDBD: Final = "accounting_storage/slurmdbd"
 _VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:[.-]|$)")
-_PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +53,6 @@ def parse_config(text: str) -> dict[str, str]:
         if equals and key.strip() and not line.startswith(" "):
             found.setdefault(key.strip(), value.strip().replace("(null)", ""))
     return found
-
-
-def read_exclusive_partitions(text: str) -> frozenset[str]:
-    """The partitions with Exclusive=NODE, as 26.05 shows them. Raises SnapshotError."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        match = _PARTITION.match(line)
-        if match is None:
-            raise SnapshotError(f"scontrol show partitions: {line[:80]!r} is no partition")
-        found[match["name"]] = match["exclusive"]
-    return frozenset(name for name, exclusive in found.items() if exclusive == "NODE")
 
 
 def read_site(config: Mapping[str, str]) -> SlurmSite:

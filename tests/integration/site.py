@@ -21,7 +21,7 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Context
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.builders import marked_by
 from tests.lab import SlurmLab
@@ -106,7 +106,7 @@ class Site:
         return decision, outcomes
 
     def restored(self) -> tuple[Restored, ...]:
-        undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
+        undoer = SlurmBackend(SlurmCli(conf=self.lab.conf), time.time)
         found = restore(undoer, self.journal, SystemClock())
         print(*found, sep="\n")  # noqa: T201 - pytest shows it when a test fails
         return found

@@ -11,7 +11,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import OVERSUBSCRIBE, Plan, Result
 from rltuned.journal.journal import Journal
-from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.builders import marked_by, sure
 from tests.guidance import ALONE, JOBS, cycle, guided, play
@@ -20,8 +20,8 @@ from tests.lab import SlurmLab
 pytestmark = pytest.mark.slurm
 
 
-def undoer(slurm: SlurmLab) -> SlurmUndoer:
-    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time)
+def undoer(slurm: SlurmLab) -> SlurmBackend:
+    return SlurmBackend(SlurmCli(conf=slurm.conf), time.time)
 
 
 def write(backend: SlurmBackend, journal: Journal, plan: Plan) -> None:

@@ -156,7 +156,7 @@ STATES: list[tuple[Mapping[str, object], dict[str, str], str, str]] = [
     ({}, {"sdiag": "exit 1"}, "load", "without sdiag"),
     ({}, {"scontrol": LIMITED}, "rate_limit", "raise rl_bucket_size"),
     ({}, {"scontrol": PLUGIN}, "order", "or set write_mode = priority"),
-    ({}, {"scontrol": "1s#[0-9]*$#1700000000#"}, "clock", "synchronise both clocks"),
+    ({}, {"scontrol": "1s#[0-9][0-9]*$#1700000000#"}, "clock", "synchronise both clocks"),
     ({}, {"scontrol": "s#^slurm-wlm .*#slurm-wlm 99.05.1#"}, "client", "slurmctld's release"),
     ({}, {"sinfo": "exit 3"}, "queue", "run squeue, sinfo and sprio by hand"),
     ({"slurm.conf": "/no/slurm.conf"}, {}, "slurm", "start slurmctld"),

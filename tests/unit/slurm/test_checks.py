@@ -270,8 +270,8 @@ def test_weights_in_hours() -> None:
     assert "60480 points; full weights: QOS 55.6 h" in text(system=UNAGED)
     assert "FairShare" not in text(accounts=False)
     used = {"qos": LEVELS, "pending": waiting("normal", "high")}
-    assert "QOS normal and high lie 667 h apart" in text(**used)
-    assert "QOS normal and high lie 6.67e+05 h" in text(**used, flags=["NO_NORMAL_QOS"])
+    assert "QOS normal and high are 667 h apart" in text(**used)
+    assert "QOS normal and high are 6.67e+05 h" in text(**used, flags=["NO_NORMAL_QOS"])
     assert "who wait by up to 252 h, at least 84 h" in text(shares=(0.25, 0.5, 1.0))
     wide = text(shares=(0.5, 1.0), weights={**WEIGHTS, "FairShare": "40000"})
     assert "at least 667 h, so that delays mostly order the jobs of one user" in wide

@@ -12,12 +12,10 @@ from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks, NodeRow
 from rltuned.slurm.nodes import (
     KNOWN_S,
     HiddenNodes,
-    KeptBack,
     read_kept_back,
-    read_names,
     read_nodes,
+    read_partitions,
     read_reservations,
-    without_kept,
 )
 from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable
@@ -110,18 +108,6 @@ def test_many_are_asked_for_from_look_to_look(
     assert sorted(world.asked) == sorted(names)
 
 
-def test_a_node_that_was_shown_is_known_when_it_is_hidden(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodes, "MOST_ASKED", 0)
-    busy = row("c1", statecomplete="mixed+cloud", cpusstate="3/5/0/8", allocmem="500",
-               gresused="gpu:a:1(IDX:0),shard:4(0/4,4/4)")  # fmt: skip
-    world.look([busy], {"c1"})
-    (node,) = read_nodes(world.look([], {"c1"}, NOW + 60).values())[0]
-    assert (node.free, node.schedulable) == (node.total, True)
-    assert node.total.gpus == 2
-
-
 SHOWN = """\
 NodeName=s1 CPUAlloc=0 CPUEfctv=14 CPUTot=16 RealMemory=64000 CoreSpecCount=2 MemSpecLimit=4000 \
 State=IDLE Reason=a CPUEfctv=1 CPUTot=9
@@ -133,19 +119,11 @@ NodeName=old CPUTot=16 RealMemory=64000 MemSpecLimit=100
 
 def test_what_is_kept_from_jobs_is_in_no_total() -> None:
     kept = read_kept_back(SHOWN)
-    assert kept == {"s1": KeptBack(2, 4000), "old": KeptBack(0, 100)}
-    whole = NodeRow._make(row("s1", cpusstate="14/2/0/16", memory="64000", allocmem="60000"))
-    used = without_kept(whole, kept)
-    assert (used.cpusstate, used.memory) == ("14/2/0/14", "60000")
-    (node,) = read_nodes([list(whole)], kept=kept)[0]
-    assert (node.total.cpus, node.free.cpus, node.free.mem_mib) == (14, 0, 0)
-    assert without_kept(whole._replace(nodelist="p1"), kept).memory == "64000"
-
-
-def test_a_row_whose_counts_are_none_costs_its_node() -> None:
-    kept = {"s1": KeptBack(2, 0)}
-    nodes, _, unread = read_nodes([row("s1", cpusstate="many"), row("p1")], kept=kept)
-    assert ([n.name for n in nodes], [u.name for u in unread]) == (["p1"], ["s1"])
+    assert kept == {"s1": (2, 4000), "old": (0, 100)}
+    counts = {"cpusstate": "14/2/0/16", "memory": "64000", "allocmem": "60000"}
+    one, other = read_nodes([row("s1", **counts), row("p1", **counts)], kept=kept)[0]
+    assert (one.total.cpus, one.free.cpus, one.total.mem_mib, one.free.mem_mib) == (14, 0, 60000, 0)
+    assert (other.total.cpus, other.free.cpus, other.free.mem_mib) == (16, 2, 4000)
 
 
 def test_names_of_all_nodes_of_all_partitions() -> None:
@@ -153,7 +131,7 @@ def test_names_of_all_nodes_of_all_partitions() -> None:
         "PartitionName=a AllocNodes=ALL Nodes=c[1-2],p1 TotalNodes=3\n"
         "PartitionName=b Nodes=(null) TotalNodes=0\n\n"
     )
-    assert read_names(text) == {"c1", "c2", "p1"}
+    assert read_partitions(text)[0] == {"c1", "c2", "p1"}
 
 
 MAINT = (

@@ -12,7 +12,6 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, PriorityRow
 from rltuned.slurm.priority import Factors, read_line, standing_of
 from rltuned.slurm.site import SlurmSite, parse_config, read_site, read_system
-from rltuned.slurm.squeue import PriorityState
 from tests.builders import job
 from tests.recorded import DATA, MARKS, RELEASES, Recording, replay
 
@@ -30,9 +29,9 @@ def lines(*rows: str) -> dict[JobId, Factors]:
     return found
 
 
-def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PriorityState:
+def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PendingJob:
     known = {name: getattr(of, name) for name in ("partitions", "priority", "nice", "held_by")}
-    return standing_of(known, lines(*rows).get(of.job_id), site)
+    return replace(of, **standing_of(known, lines(*rows).get(of.job_id), site))
 
 
 def test_its_standing_is_the_best_of_its_partitions() -> None:

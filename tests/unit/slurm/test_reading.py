@@ -11,13 +11,13 @@ from rltuned.domain.cluster import Resources
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.backend import SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow
-from rltuned.slurm.nodes import is_schedulable, read_nodes
-from rltuned.slurm.reader import Reader, unreadable
+from rltuned.slurm.nodes import is_schedulable, read_nodes, read_partitions
+from rltuned.slurm.reader import Reader
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.site import parse_config, read_exclusive_partitions, read_site
+from rltuned.slurm.site import parse_config, read_site
 from rltuned.slurm.squeue import TWICE, QueueReader, address
 from rltuned.slurm.values import parse_gres, parse_tasks
 from tests.recorded import DATA, MARKS, Recording, replay
@@ -424,13 +424,14 @@ def test_a_job_whose_id_stands_twice_is_not_written_to(tmp_path: Path, changed: 
         (tmp_path / "answers" / "watch").write_text(answer, newline="")
 
     shown(UNDO_COLUMNS)
-    seen = SlurmUndoer(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS).look()
+    seen = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS).look()
     assert [job.job_id for job in seen.pending] == [jobs[1].job_id]
     assert [(bad.job_id, bad.why) for bad in seen.unreadable] == [(jobs[0].job_id, TWICE)]
     reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), lambda: 1.0, MARKS)
     shown(WATCH_COLUMNS)
     watched = reader.watch([job.job_id for job in jobs], factors=False)
     assert [TWICE in watched[job.job_id].unreadable for job in jobs] == [True, False]
+    assert watched[jobs[0].job_id].is_held  # so that nothing releases it
 
 
 def _watched(job: PendingJob) -> dict[str, str]:
@@ -446,16 +447,15 @@ def _watched(job: PendingJob) -> dict[str, str]:
 
 def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
     text = "PartitionName=a State=UP Exclusive=NODE\nPartitionName=b State=UP Exclusive=NO\n"
-    assert read_exclusive_partitions(text) == {"a"}
+    assert read_partitions(text)[1] == {"a"}
     with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
-        read_exclusive_partitions("slurm_load_partitions")
+        read_partitions("slurm_load_partitions")
 
 
-def test_a_record_that_cannot_be_read_counts_as_held() -> None:
+def test_a_record_that_cannot_be_read_is_named() -> None:
     queue = QueueReader().read([row(prioritylong="many")])
     assert (queue.pending, queue.others) == ((), 1)
     assert [(bad.job_id, "'many'" in bad.why) for bad in queue.unreadable] == [(7, True)]
-    assert unreadable(JobId(7), "its row").is_held  # so that nothing releases it
 
 
 def test_records_of_an_array_name_their_tasks_where_there_are_others() -> None:
