@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from rltuned.domain.jobs import JobRun, PendingJob
 from rltuned.domain.kinds import Digester
@@ -27,7 +28,10 @@ from rltuned.slurm.site import (
     parse_counts,
     parse_sdiag,
 )
-from rltuned.slurm.writer import Writer
+from rltuned.slurm.writer import write
+
+MOST_LOOKS: Final = 64
+"""At the load are kept: the last of them before a count, which is half a minute old at most."""
 
 
 class SlurmBackend(Reader):
@@ -73,7 +77,6 @@ class SlurmBackend(Reader):
             on_reading=on_reading,
             digester=digester,
         )
-        self._writer = Writer(self, fence)
 
     def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
         """Read the cluster: one squeue, one sinfo, one sprio. See domain/plan.Backend. Where it
@@ -86,7 +89,7 @@ class SlurmBackend(Reader):
         seen = seen.marked(remembered(seen.cluster, seen.taken_at))
         counts, self._counts = self._counts, None
         shown = seen.others + len(seen.running) + _tasks(seen.pending)
-        why = counts.lacking(counts.before(self._looks), shown) if counts is not None else ""
+        why = counts.lacking(self._looks, shown) if counts is not None else ""
         return replace(seen, unreadable=(*seen.unreadable, *_missing(why)))
 
     def look(self) -> Snapshot:
@@ -99,7 +102,7 @@ class SlurmBackend(Reader):
             counts = parse_counts(self.commands.ask("sdiag"))
             if counts is not None and counts.pending > _tasks(queue.pending):
                 # those that have started or ended since that count are shown for some minutes
-                why = counts.lacking(counts, self.known())
+                why = counts.lacking([counts._replace(at=0.0)], self.known())
         except (BackendError, SnapshotError, ValueError):
             pass  # the numbers of the jobs that are shown can be restored all the same
         try:
@@ -117,17 +120,16 @@ class SlurmBackend(Reader):
 
     def apply(self, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out a plan: one outcome per action, in the same order. Never raises per action."""
-        return self._writer.apply(plan)
+        return write(self, self._fence, plan)
 
     def load(self) -> Load:
         """How busy slurmctld is: one sdiag, one RPC."""
         asked_at, self._counts = self._now(), None
         answer = self.commands.ask("sdiag")
         self._counts = counts = parse_counts(answer)
-        if counts is not None:  # of the looks before what a later count may need
-            last = counts.before(self._looks)
-            kept = (one for one in self._looks if last is None or last.at <= one.at < counts.at)
-            self._looks = (*kept, counts)
+        if counts is not None:
+            earlier = (one for one in self._looks[-MOST_LOOKS:] if one.at < counts.at)
+            self._looks = (*earlier, counts)
         limited, self._limited = self._limited, 0
         off_s = self.ahead_s = clock_off_s(answer, asked_at, self._now())
         return replace(parse_sdiag(answer), rate_limited=limited, clock_off_s=off_s)

@@ -82,8 +82,12 @@ def squeue(
     call, keys = commands.call("squeue", *words, environ=environ), (*names, *texts)
     for cells in marks.rows(call, len(names), broken, len(texts)):
         row = dict(zip(keys, cells, strict=True))
-        if "Exclusive" in row:
-            row["oversubscribe"] = _older_word(row["oversubscribe"], row["Exclusive"])
+        # one word for both columns of 26.05, as older releases have it: NO means whole nodes, and a
+        # job that never spoke of sharing, which shows NO there as well, is OK
+        if (exclusive := row.get("Exclusive", "NO")) != "NO":
+            row["oversubscribe"] = "NO" if exclusive == "NODE" else exclusive
+        elif "Exclusive" in row and row["oversubscribe"] == "NO":
+            row["oversubscribe"] = "OK"
         yield row
 
 
@@ -94,17 +98,6 @@ def read_throttles(rows: Iterable[Row]) -> dict[str, int | None]:
         with suppress(ValueError):
             found[row["arrayjobid"]] = parse_tasks(row["arraytaskid"]).throttle
     return found
-
-
-def _older_word(oversubscribe: str, exclusive: str) -> str:
-    """One word for both columns of 26.05, as older releases have it: NO means whole nodes. In 26.05
-    a job that never spoke of sharing shows NO as well; it is OK here, as it was.
-    """
-    if exclusive == "NODE":
-        return "NO"
-    if exclusive != "NO":
-        return exclusive
-    return "OK" if oversubscribe == "NO" else oversubscribe
 
 
 def told(row: Row) -> int:
