@@ -52,6 +52,10 @@ _LEFT_ALONE: Final = (
 )  # fmt: skip
 _SHOWN: Final = 5
 """So many remarks are quoted."""
+_LIMITED: Final = (
+    "slurmctld takes {} requests of a user at once (rl_bucket_size), and a cycle needs up to {} "
+    "besides its changes. Raise both together."
+)
 _CYCLE_REQUESTS: Final = 11
 """Of a cycle besides its changes: 6 to look, 2 for the configuration, 3 to read back
 (docs/operations.md, "Load on slurmctld")."""
@@ -174,6 +178,7 @@ PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
     "most": lambda s: s["settings"].limits.max_changes,
     "mode": lambda s: s["settings"].limits.write_mode,
     "lease": lambda s: open_lease(s["settings"], SystemClock()),
+    "bounds": lambda s: s["settings"].load.bounds(),
     "load": lambda s: s["backend"].load(),
     "seen": lambda s: s["backend"].observe(),
     "shown": lambda s: ", ".join(s["partitions"]),
@@ -248,8 +253,6 @@ def worth(s: Facts) -> str:
     def in_hours(points: float) -> str:
         return hours(points / s["slope"])
 
-    if s["system"].kind == "basic":
-        return "a point is a minute of waiting: jobs that are not written stand behind the others"
     named = ["QOS", "Partition", "JobSize", "Assoc", *(["FairShare"] if s["accounts"] else [])]
     listed = [f"{name} {in_hours(w)}" for name in named if (w := _weight(s, name))]
     said = [f"the longest delay is {s['delay']} = {s['reach']:.0f} points"]
@@ -300,30 +303,24 @@ def at_most(name: str, most: int) -> Callable[[Facts], object]:
     )
 
 
-_COMMANDS: Final = "Slurm's commands here are of {client}, slurmctld of {SLURM_VERSION}"
-_SAME_RELEASE: Final = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
+_COMMANDS: Final = "the commands here are of {client}, slurmctld of {SLURM_VERSION}"
+_SAME: Final = "install the commands of slurmctld's release here, or set [slurm] bin_dir"
 _CLOCKS: Final = "synchronise both clocks (chrony, ntpd)"
 _OFF: Final = "slurmctld is {found:.0f} s {way} the clock here"
 _LIMIT: Final = (
-    "rl_enable: {limit[0]} updates at once, then {limit[1]} a second, for all but SlurmUser and "
-    "root; a cycle sends up to {most}"
+    "rl_enable: {limit[0]} updates at once, {limit[1]} a second; a cycle sends up to {most}"
 )
-_LIMITED: Final = (
-    "slurmctld takes {} requests of a user at once (rl_bucket_size), and a cycle needs up to {} "
-    "besides its changes. Raise both together."
-)
-_SELECT: Final = "{SelectType} {SelectTypeParameters}"
 _BASIC: Final = "set PriorityType=priority/multifactor"
+_NO_LEVEL: Final = "{user} ({uid}) has admin level unknown; Priority needs Operator"
 
 SITE: Final = (
     Question("programs", "Are Slurm's programs here?", (
-        Answer(FAIL, lambda s: ", ".join(name for name in s["missing"] if name in NEEDED),
+        Answer(FAIL, lambda s: ", ".join(n for n in s["missing"] if n in NEEDED),
               "not found here: {found}",
               "install Slurm's commands (Debian: slurm-client), or set [slurm] bin_dir"),
         Answer(WARN, lambda s: s["missing"] and s["accounts"],
-              "not found here: sacctmgr, so rights are not known",
-              "install Slurm's commands whole (Debian: slurm-client)"),
-        Answer(OK, otherwise, "Slurm's programs are here"),
+              "not found here: sacctmgr, so rights are not known", "install the rest of it"),
+        Answer(OK, otherwise, "all found"),
     )),
     Question("slurm", "Does slurmctld answer?", (
         Answer(FAIL, lambda s: error_of(s["config"]) or error_of(s["controllers"]), "{found[0]}",
@@ -331,8 +328,7 @@ SITE: Final = (
         Answer(OK, otherwise, "{acts}"),
     )),
     Question("version", "Was rltuned tried with its release?", (
-        Answer(FAIL, lambda s: s["release"] is None,
-              "version {SLURM_VERSION!r} cannot be read", "report this"),
+        Answer(FAIL, lambda s: s["release"] is None, "{SLURM_VERSION!r} is no release", "report"),
         Answer(WARN, lambda s: not TRIED[0] <= s["release"] <= TRIED[1],
               "Slurm {SLURM_VERSION} is outside the releases that were tried (22.05 to 26.05)",
               "watch some cycles of `rltuned run --dry-run` before going live"),
@@ -340,12 +336,11 @@ SITE: Final = (
     )),
     Question("priority", "How does it order jobs?", (
         Answer(FAIL, lambda s: s["PriorityType"] == MULTIFACTOR and "INCR_ONLY" in s["flags"],
-              "PriorityFlags=INCR_ONLY: a number may never come down again, so no job is written",
+              "PriorityFlags=INCR_ONLY: no number comes down again, so no job is written",
               "take INCR_ONLY out of PriorityFlags"),
         Answer(OK, lambda s: s["PriorityType"] == MULTIFACTOR, "{PriorityType}"),
         Answer(WARN, lambda s: s["PriorityType"] == BASIC,
-              "{PriorityType}: SiteFactor has no effect, only write_mode = auto or priority works",
-              _BASIC),
+              "{PriorityType}: a SiteFactor has no effect", _BASIC),
         Answer(FAIL, otherwise, "PriorityType {PriorityType!r} is not known: nothing is done",
               f"{_BASIC} or priority/basic"),
     )),
@@ -357,7 +352,7 @@ SITE: Final = (
         Answer(WARN, lambda s: s["plugin"],
               "{found} overwrites site factors every PriorityCalcPeriod",
               "use write_mode = priority, or unset PrioritySiteFactorPlugin"),
-        Answer(OK, otherwise, "no plugin writes site factors"),
+        Answer(OK, otherwise, "no plugin"),
     ), "limits.write_mode", lambda s: (
         ("priority", f"{s['plugin']} sets site factors here, so Priority= is written.")
         if s["plugin"] else
@@ -371,46 +366,38 @@ SITE: Final = (
               "sched/backfill without bf_continue: any job update ends a backfill cycle early",
               "add bf_continue to SchedulerParameters"),
         Answer(WARN, lambda s: s["scheduler"].get("bf_min_prio_reserve"),
-              "bf_min_prio_reserve={found}: only jobs above that number get a start reserved, and "
-              "rltuned moves jobs across it",
-              "unset bf_min_prio_reserve, or take the jobs that need it out of [scope]"),
+              "bf_min_prio_reserve={found}: rltuned moves jobs across it, and only those above get "
+              "a start reserved", "unset it, or take the jobs that need it out of [scope]"),
         Answer(OK, otherwise, "sched/backfill with bf_continue"),
     )),
     Question("backfill", "Does it reserve for all users, and far enough ahead?", (
         Answer(WARN, at_most("bf_max_job_user", 10),
-              "bf_max_job_user={found}: so few jobs of a user are tested in each pass, so that all "
-              "wait longer where few users hold the queue",
+              "bf_max_job_user={found}: all wait longer where few users hold the queue",
               "unset bf_max_job_user, or raise it above 10 in SchedulerParameters"),
         Answer(WARN, at_most("bf_window", 6 * 60),
-              "bf_window={found}: nothing is reserved for jobs that start later than so many "
-              "minutes from now, so that wide ones wait longer",
+              "bf_window={found} minutes: nothing is reserved for jobs that start later",
               "unset bf_window, or give it the minutes of the longest time limit"),
     )),
     Question("select", "Does a job without --mem leave room for others?", (
         Answer(OK, lambda s: "MEMORY" not in s["SelectTypeParameters"].upper() or s["memory"],
-              _SELECT),
-        Answer(WARN, otherwise,
-              f"{_SELECT} without DefMemPerCPU: a job without --mem takes a whole node",
+              "{SelectType} {SelectTypeParameters}"),
+        Answer(WARN, otherwise, "no DefMemPerCPU: a job without --mem takes a whole node",
               "set DefMemPerCPU (or DefMemPerGPU) in slurm.conf"),
     )),
     Question("preemption", "Do jobs return to the queue?", (
         Answer(OK, lambda s: absent(s["PreemptType"]) or s["PreemptType"].endswith("/none"), "off"),
-        Answer(WARN, otherwise,
-              "{PreemptType}, mode {PreemptMode}: pre-empted jobs return to the queue",
+        Answer(WARN, otherwise, "{PreemptType}, mode {PreemptMode}: jobs return to the queue",
               "list the partitions or QOS that may pre-empt under [scope] as left alone"),
     )),
     Question("client", "Are the commands of slurmctld's release, or older?", (
         Answer(WARN, lambda s: s["client_release"] is None,
               "scontrol --version says {client!r}", "compare the releases"),
-        Answer(OK, lambda s: s["client_release"] == s["release"],
-              "Slurm's commands are of {client}"),
-        Answer(FAIL, lambda s: s["client_release"] > (s["release"] or (0, 0)), _COMMANDS,
-              _SAME_RELEASE),
-        Answer(WARN, otherwise, _COMMANDS, _SAME_RELEASE),
+        Answer(OK, lambda s: s["client_release"] == s["release"], "of {client}"),
+        Answer(FAIL, lambda s: s["client_release"] > (s["release"] or (0, 0)), _COMMANDS, _SAME),
+        Answer(WARN, otherwise, _COMMANDS, _SAME),
     )),
     Question("clock", "Do slurmctld and this machine agree on the time?", (
-        Answer(WARN, lambda s: s["off_s"] is None, "slurmctld did not tell its time",
-              "compare by hand"),
+        Answer(WARN, lambda s: s["off_s"] is None, "slurmctld did not tell", "compare by hand"),
         Answer(FAIL, lambda s: abs(s["off_s"]) > _SKEW_FAIL_S and abs(s["off_s"]), _OFF, _CLOCKS),
         Answer(WARN, lambda s: abs(s["off_s"]) > _SKEW_WARN_S and abs(s["off_s"]), _OFF, _CLOCKS),
         Answer(OK, otherwise, "slurmctld and this machine agree within two seconds"),
@@ -422,31 +409,26 @@ SITE: Final = (
               "run rltuned as an account of its own with AdminLevel=Operator"),
         Answer(OK, lambda s: s["operates"], "{user} ({uid}) is {level}"),
         Answer(FAIL, lambda s: not s["accounts"],
-              "{user} ({uid}) cannot write: without slurmdbd only root and SlurmUser "
-              "{SlurmUser} can",
-              "run the service as {slurm_user} (User={slurm_user} in a drop-in, docs/install.md), "
-              "and this check as well: runuser -u {slurm_user} -- rltuned check"),
-        Answer(FAIL, lambda s: s["level"] is None,
-              "{user} ({uid}) has admin level unknown; Priority needs Operator",
+              "{user} ({uid}) cannot write: without slurmdbd only root and SlurmUser {SlurmUser} "
+              "can", "run the service and this check as {slurm_user} (docs/install.md)"),
+        Answer(FAIL, lambda s: s["level"] is None, _NO_LEVEL,
               "start slurmdbd, which does not answer, and run this check again"),
         Answer(FAIL, lambda s: s["level"],
               "{user} ({uid}) has admin level {found}; Priority needs Operator",
               "sacctmgr -i modify user {user} set adminlevel=Operator"),
         # slurmdbd modifies a user that it knows, and adds others
-        Answer(FAIL, otherwise, "{user} ({uid}) has admin level unknown; Priority needs Operator",
+        Answer(FAIL, otherwise, _NO_LEVEL,
               "sacctmgr -i add user {user} account=root adminlevel=Operator"),
     )),
     Question("private_data", "Does Slurm show this user every job?", (
-        Answer(OK, lambda s: not s["hidden"] or s["may_all"] or s["operates"],
-              "Slurm shows this user every job"),
+        Answer(OK, lambda s: not s["hidden"] or s["may_all"] or s["operates"], "it does"),
         Answer(FAIL, otherwise,
               "PrivateData={PrivateData}: this user sees a part, so every rank would be wrong",
               "run rltuned as an account with AdminLevel=Operator"),
     )),
     Question("reader", "What reads the queue?", (
         Answer(FAIL, lambda s: error_of(s["reading"]), "{found[0]}", "see the check of the queue"),
-        Answer(WARN, lambda s: s["reading"].stands_in,
-              "{reading.detail}; squeue as text stands in",
+        Answer(WARN, lambda s: s["reading"].stands_in, "squeue as text: {reading.detail}",
               "build the pyslurm of slurmctld's release for the interpreter slurm.pyslurm_python "
               "(docs/compatibility.md), or take slurm.pyslurm_python out"),
         Answer(OK, otherwise, "{reading.detail}"),
@@ -467,13 +449,11 @@ QUEUE: Final = (
     ), "ha.lease_dir", lambda s: None if s["count"] == 1 else (
         None, f"{s['count']} slurmctld here: a second rltuned beside the backup needs this.")),
     Question("load", "Is slurmctld far from its bounds?", (
-        Answer(OK, lambda s: s["settings"].load.bounds() is None, ""),
+        Answer(OK, lambda s: s["bounds"] is None, ""),
         Answer(WARN, lambda s: error_of(s["load"]), "{load}",
               "without sdiag rltuned does not back off by load"),
-        Answer(WARN, lambda s: ", ".join(
-              f"{figure} {share:.0%}" for figure, share in pressures(
-              s["load"], None, s["settings"].load.bounds()).items() if share > CALM),
-              "of its bound: {found}",
+        Answer(WARN, lambda s: ", ".join(f"{name} {share:.0%}" for name, share in pressures(
+              s["load"], None, s["bounds"]).items() if share > CALM), "of its bound: {found}",
               "if that is usual here, raise the bound under [load]: at 100 % cycles are skipped"),
         Answer(OK, otherwise,
               "{load.server_threads} server threads, backfill cycle {load.backfill_s:.2f} s"),
@@ -481,17 +461,14 @@ QUEUE: Final = (
     Question("rate_limit", "Does slurmctld take all changes of a cycle at once?", (
         Answer(OK, lambda s: s["limit"] is None, "none"),
         Answer(OK, lambda s: s["limit"][0] >= s["most"], _LIMIT),
-        Answer(WARN, otherwise, _LIMIT,
-              "raise rl_bucket_size, or lower [limits] max_changes to fit"),
+        Answer(WARN, otherwise, _LIMIT, "raise rl_bucket_size, or lower [limits] max_changes"),
     ), "limits.max_changes", lambda s: s["limit"] and (
-        max(1, s["limit"][0] - _CYCLE_REQUESTS),
-        _LIMITED.format(s["limit"][0], _CYCLE_REQUESTS))),
+        max(1, s["limit"][0] - _CYCLE_REQUESTS), _LIMITED.format(s["limit"][0], _CYCLE_REQUESTS))),
     Question("canary", "Can blocks be compared?", (
         Answer(WARN, lambda s: s["settings"].ladder.switchback() is not None
               and s["mode"] == "priority" and s["PriorityType"] == MULTIFACTOR,
-              "in on blocks jobs are frozen at a number that follows fair share only as rltuned "
-              "works it out, while those of off blocks follow Slurm's",
-              "write_mode = auto compares delays alone"),
+              "in on blocks jobs follow fair share as rltuned works it out, in off blocks as Slurm "
+              "does", "write_mode = auto compares delays alone"),
     )),
     Question("write_mode", "Has the write mode an effect?", (
         Answer(FAIL, lambda s: s["mode"] == "site_factor" and s["PriorityType"] != MULTIFACTOR,
@@ -506,11 +483,10 @@ QUEUE: Final = (
     )),
     Question("time_limits", "Has every job a limit that rules and models can look at?", (
         Answer(OK, lambda s: error_of(s["seen"]), ""),
-        Answer(WARN, lambda s: ", ".join(
-              name for name, one in s["partitions"].items()
+        Answer(WARN, lambda s: ", ".join(name for name, one in s["partitions"].items()
               if {one.default_time_s, one.max_time_s} <= {None, math.inf}),
-              "a job that names no limit has none in {found}, so that a short one looks like a "
-              "long one", "set DefaultTime or MaxTime for the partition in slurm.conf"),
+              "a job that names no limit has none in {found}: a short one looks like a long one",
+              "set DefaultTime or MaxTime for the partition in slurm.conf"),
         Answer(OK, otherwise, "every partition gives its jobs a time limit"),
     )),
     Question("scope", "Which partitions are left alone?", (
@@ -527,13 +503,14 @@ ORDER: Final = (
               "under priority/basic a job that rltuned leaves alone stands behind every job that "
               "it writes, where they share nodes",
               f"{_BASIC}, or take SLA partitions and exclusions out of [scope]"),
-        Answer(OK, lambda s: s["system"].kind == "basic" and worth(s), "{found}"),
+        Answer(OK, lambda s: s["system"].kind == "basic",
+              "a point is a minute of waiting: jobs that are not written stand behind the others"),
         Answer(FAIL, lambda s: s["mode"] != "priority" and s["plugin"],
               "{found} sets site factors, so that no delay is written",
               "unset PrioritySiteFactorPlugin, or set write_mode = priority"),
         Answer(WARN, lambda s: not s["slope"] and not s["system"].ages,
-              "slurmctld counts age only with slurmdbd, so that no delay can be written as a "
-              "priority", "set write_mode = auto"),
+              "slurmctld counts age only with slurmdbd: no delay can be written as a priority",
+              "set write_mode = auto"),
         Answer(WARN, lambda s: not s["slope"] and math.ceil(s["system"].max_age_s / COARSE_S),
               "PriorityWeightAge = 0: waiting is worth no points, so that no delay can be written",
               "set PriorityWeightAge to {found} or more"),
@@ -548,8 +525,7 @@ ORDER: Final = (
     Question("order", "Does age grow for long enough?", (
         Answer(WARN, lambda s: s["system"].ages and s["system"].max_age_s < 2 * s["delay_s"]
               and hours(s["system"].max_age_s),
-              "age stops growing after {found} (PriorityMaxAge), and a delay may last {delay}: old "
-              "jobs lose their order",
+              "age stops growing after {found} (PriorityMaxAge), and a delay may last {delay}",
               "set PriorityMaxAge to twice [order] max_delay_s or more, and scale "
               "PriorityWeightAge with it; or lower max_delay_s"),
     )),
@@ -563,15 +539,14 @@ ORDER: Final = (
         Answer(WARN, lambda s: len(s["pending"]) > (
               option_of(s["scheduler"], "bf_max_job_test") or Parameters().bf_max_job_test)
               and len(s["pending"]),
-              "{found} jobs wait, more than bf_max_job_test: those that stand further back are not "
-              "looked at, so that wide ones wait longer than their bound suggests",
+              "{found} jobs wait, more than bf_max_job_test: wide ones wait longer",
               "raise bf_max_job_test in SchedulerParameters, as far as slurmctld has time for it"),
     )),
     Question("order", "Has a new job the points for the longest delay?", (
         Answer(WARN, _no_room,
               "the longest delay takes {reach:.0f} points, and slurm.conf gives a new job as few "
-              "as {found[0]:.0f}: in a long queue delays are cut and jobs tie at the lowest "
-              "priority", "{found[1]}; or lower [order] max_delay_s"),
+              "as {found[0]:.0f}: in a long queue delays are cut",
+              "{found[1]}; or lower [order] max_delay_s"),
     )),
     Question("order", "Have the jobs that wait?", (
         Answer(OK, lambda s: error_of(s["short"]), ""),  # the check of the policy says so
@@ -582,9 +557,8 @@ ORDER: Final = (
 )  # fmt: skip
 REMARKS: Final = (
     Question("remarks", "Do Slurm's commands print answers alone?", (
-        Answer(OK, lambda s: not s["said"], "Slurm's commands print answers alone"),
-        Answer(WARN, lambda s: "; ".join(s["said"][:_SHOWN]),
-              "beside their answers, which are used: {found}",
+        Answer(OK, lambda s: not s["said"], "they do"),
+        Answer(WARN, lambda s: "; ".join(s["said"][:_SHOWN]), "beside good answers: {found}",
               "correct what they name in the slurm.conf of this host"),
     )),
 )  # fmt: skip

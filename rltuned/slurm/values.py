@@ -7,6 +7,7 @@ values ("N/A", "(null)", empty ...) are recognised in one place, `absent`.
 import math
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -252,20 +253,12 @@ def _meet(one: tuple[int, int, int], two: tuple[int, int, int]) -> bool:
 def parse_tasks(text: str) -> Tasks:
     """Tasks as squeue prints them, "[...]" allowed around."""
     body, percent, limit = text.removeprefix("[").removesuffix("]").partition("%")
-    if percent and not (limit.isascii() and limit.isdigit()):
+    found = [_STEPPED.fullmatch(part) for part in body.split(",")]
+    ranges = tuple((int(m[1]), int(m[2] or m[1]), int(m[3] or 1)) for m in found if m is not None)
+    good = len(ranges) == len(found) and all(a <= b and step > 0 for a, b, step in ranges)
+    if not good or (percent and not (limit.isascii() and limit.isdigit())):
         raise ValueError(f"{text[:200]!r} are no array tasks")
-    ranges = tuple(_parse_stepped(part, text) for part in body.split(","))
     return Tasks(ranges=ranges, throttle=int(limit) if percent else None)
-
-
-def _parse_stepped(part: str, whole: str) -> tuple[int, int, int]:
-    match = _STEPPED.fullmatch(part)
-    if match is None:
-        raise ValueError(f"{whole[:200]!r} are no array tasks")
-    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-    if last < first or step < 1:
-        raise ValueError(f"{whole[:200]!r} are no array tasks")
-    return first, last, step
 
 
 def _format_range(first: int, last: int, step: int) -> str:
@@ -353,41 +346,39 @@ class AskedJob:
 
     def means(self, job: PendingJob) -> bool:
         """Whether a job of the queue is meant."""
-        if self.text in {job.address, str(job.job_id)}:
-            return True
-        if job.array is None or job.array.array_job_id != self.job_id:
-            return False
-        if self.tasks is None:
-            return self.text == str(self.job_id)
-        return not job.array.listed or parse_tasks(job.array.listed).meets(self.tasks)
+        array = job.array
+        return self.text in {job.address, str(job.job_id)} or (
+            array is not None and self._holds(str(array.array_job_id), array.listed)
+        )
 
     def named(self, job_id: int, address: str) -> bool:
         """The same of a row of the journal, which knows a record by its id and address only."""
-        if self.text in {address, str(job_id)}:
-            return True
         array, _, tasks = address.partition("_")
-        if array.partition("+")[0] != str(self.job_id):
+        leader, plus, _ = array.partition("+")
+        return self.text in {address, str(job_id)} or (
+            not (plus and self.tasks) and self._holds(leader, tasks)
+        )
+
+    def _holds(self, array: str, tasks: str) -> bool:
+        """Whether it stands for some of these tasks of an array; empty = all."""
+        if array != str(self.job_id):
             return False
         if self.tasks is None:
-            return self.text == str(self.job_id)
-        return "+" not in address and (not tasks or parse_tasks(tasks).meets(self.tasks))
+            return self.text == array
+        return not tasks or parse_tasks(tasks).meets(self.tasks)
 
 
 def asked_job(text: str) -> AskedJob:
     """Read a job's name. Raises ValueError: it is none."""
     match = _JOB_NAME.fullmatch(text)
-    try:
-        if match is None:
-            raise ValueError  # noqa: TRY301 - as tasks that are none
-        tasks = None if match["tasks"] is None else parse_tasks(_uncut(match["tasks"]))
-    except ValueError:
-        raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1") from None
-    return AskedJob(match["name"], int(match["id"]), tasks, match["cluster"] or "")
-
-
-def _uncut(tasks: str) -> str:
-    """Without the end of a list that squeue cuts, "[1-40,50,6...]"."""
-    return tasks[: tasks.rfind(",")] if tasks.endswith("...]") else tasks
+    tasks, cluster = (match["tasks"], match["cluster"]) if match else (None, None)
+    if tasks is not None and tasks.endswith("...]"):  # squeue cuts "[1-40,50,6...]"
+        tasks = tasks[: tasks.rfind(",")]
+    with suppress(ValueError):
+        if match is not None:
+            listed = None if tasks is None else parse_tasks(tasks)
+            return AskedJob(match["name"], int(match["id"]), listed, cluster or "")
+    raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1")
 
 
 def asked_span_s(text: str) -> float | None:

@@ -107,7 +107,7 @@ def test_parameters_of_backfill_that_cost_nothing(value: str) -> None:
 
 
 def test_a_text_names_facts_alone_and_every_check_is_documented() -> None:
-    here = {*check.PROBES, "loaded", "settings", "folder", "salt_file", "user"}
+    here = {*check.PROBES, "loaded", "settings"}
     tables: tuple[tuple[tuple[Question, ...], set[str]], ...] = (
         (check.MACHINE + check.DAEMON, here),
         (SITE + QUEUE + ORDER + REMARKS, {*PROBES, *CONFIG, "settings"}),
