@@ -1,8 +1,8 @@
-"""Where the rows of jobs come from: squeue, or for the most part pyslurm.
+"""What pyslurm tells of the jobs, as the rows that squeue would show.
 
 pyslurm runs in a process of its own (pyslurm_child), which is started for every look and ends with
 its answer, so that nothing it leaks outlives a cycle, a crash of its C code is an exit code, and a
-call that hangs is ended like any command. Its jobs become the rows that squeue would show.
+call that hangs is ended like any command.
 """
 
 import json
@@ -11,15 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.columns import TEXT_COLUMNS, Layout, Marks
 from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import release_of
-from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, squeue, told
+from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, told
 from rltuned.text import one_line
 from rltuned.trusted import user_name
 
@@ -63,104 +61,41 @@ class ReaderChoice(NamedTuple):
         return self.reader != self.wanted
 
 
-class JobSource:
-    """Rows of all jobs: from squeue alone, or from pyslurm with what they ask for from squeue.
-
-    pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
-    younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
-
-    pyslurm: its interpreter; None = text alone. on_reading: called with what reads the jobs,
-    whenever that changes and pyslurm is set. digester: whose texts are asked for, of squeue in
-    either case; None = none.
+def ask_pyslurm(
+    commands: Commands, python: Path, release: tuple[int, int]
+) -> tuple[str, dict[str, str]]:
+    """Pyslurm's version, and every job that slurmctld has in memory: by id a line of JSON, its
+    FIELDS in a list. They stay lines until squeue's row of the job is there, which takes a seventh
+    of the memory. python: the interpreter that has it. Raises UnusableError: text can stand in;
+    BackendError: no answer; SnapshotError: it could not be read.
     """
-
-    def __init__(
-        self,
-        commands: Commands,
-        new_marks: Callable[[], Marks],
-        pyslurm: Path | None,
-        on_reading: Callable[[ReaderChoice], None],
-        digester: Digester | None = None,
-    ) -> None:
-        self._commands = commands
-        self._new_marks = new_marks
-        self._python = pyslurm
-        self._on_reading = on_reading
-        wanted = () if digester is None else digester.wanted
-        self._texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
-        self._last: ReaderChoice | None = None
-        self._rest_until = -float("inf")
-
-    def read(
-        self, layout: Layout, release: tuple[int, int], now: float, bad: list[Unreadable]
-    ) -> Iterator[Row]:
-        """The rows of every record, or of every task where squeue parts arrays. bad: takes jobs
-        whose records are no rows. Raises BackendError, SnapshotError.
-        """
-        names, jobs = layout.job_columns, None
-        if self._python is not None and not 0 < self._rest_until - now <= REST_S:
-            try:
-                version, jobs = self.jobs(release)
-                reading = ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}")
-                names = ("jobid", *(name for name in names if name not in TOLD))
-            except UnusableError as error:
-                self._rest_until = now + REST_S
-                reading = ReaderChoice(PYSLURM, TEXT, str(error))
-            if reading != self._last:
-                self._last = reading
-                self._on_reading(reading)
-        broken = list[str]()
-        marks = self._new_marks()
-        rows = squeue(
-            self._commands, layout, marks, names, "--noconvert", texts=self._texts, broken=broken
+    # -I: neither rltuned's environment nor the folder of the file changes what is imported
+    asked = ("-I", "-B", str(CHILD))
+    feed = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
+    try:
+        call = commands.call(PROGRAM, *asked, feed=feed, at=python)
+    except BackendError as error:
+        raise UnusableError(str(error)) from error
+    if not call.failure and not call.ok:
+        last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
+        raise UnusableError(f"pyslurm in {python} ended with {call.exit_code}: {last}")
+    call.must_be_good()
+    answer, jobs = _read(call)
+    version, detail = str(answer.get("pyslurm", "")), one_line(str(answer.get("detail", "")))
+    if answer.get("error") == "missing":
+        raise UnusableError(f"{python}: {detail}")
+    if release_of(version) != release:
+        raise UnusableError(
+            f"pyslurm {version or '?'} of {python} is not of slurmctld's release, "
+            f"{release[0]}.{release[1]:02}"
         )
-        yield from rows if jobs is None else rows_of(jobs, rows, bad)
-        bad += [Unreadable("job", "", why) for why in broken]
-
-    def jobs(self, release: tuple[int, int]) -> tuple[str, dict[str, str]]:
-        """Pyslurm's version, and every job that slurmctld has in memory: by id a line of JSON, its
-        FIELDS in a list. They stay lines until squeue's row of the job is there, which takes a
-        seventh of the memory. Raises UnusableError: text can stand in; BackendError: no answer;
-        SnapshotError: it could not be read.
-        """
-        # -I: neither rltuned's environment nor the folder of the file changes what is imported
-        asked = ("-I", "-B", str(CHILD))
-        feed = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
-        try:
-            call = self._commands.call(PROGRAM, *asked, feed=feed, at=self._python)
-        except BackendError as error:
-            raise UnusableError(str(error)) from error
-        if not call.failure and not call.ok:
-            last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
-            why = f"pyslurm in {self._python} ended with {call.exit_code}: {last}"
-            raise UnusableError(why)
-        call.must_be_good()
-        answer, jobs = _read(call)
-        version, detail = str(answer.get("pyslurm", "")), one_line(str(answer.get("detail", "")))
-        if answer.get("error") == "missing":
-            raise UnusableError(f"{self._python}: {detail}")
-        if release_of(version) != release:
-            raise UnusableError(
-                f"pyslurm {version or '?'} of {self._python} is not of slurmctld's release, "
-                f"{release[0]}.{release[1]:02}"
-            )
-        if answer.get("error") == "rpc":
-            raise BackendError(f"pyslurm: {detail}")
-        if (promised := answer.get("jobs")) != len(jobs):
-            raise SnapshotError(
-                f"pyslurm: {len(jobs)} jobs in the answer, {promised!r} jobs were announced"
-            )
-        return version, jobs
-
-    def reading(self, release: tuple[int, int]) -> ReaderChoice:
-        """What would read the jobs now; raises as `read`."""
-        if self._python is None:
-            return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
-        try:
-            version, jobs = self.jobs(release)
-        except UnusableError as error:
-            return ReaderChoice(PYSLURM, TEXT, str(error))
-        return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}, {len(jobs)} jobs")
+    if answer.get("error") == "rpc":
+        raise BackendError(f"pyslurm: {detail}")
+    if (promised := answer.get("jobs")) != len(jobs):
+        raise SnapshotError(
+            f"pyslurm: {len(jobs)} jobs in the answer, {promised!r} jobs were announced"
+        )
+    return version, jobs
 
 
 def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
@@ -180,8 +115,8 @@ def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
         answer = json.loads(first)
     except BackendError as error:
         raise UnusableError(str(error)) from None
-    except ValueError as error:
-        raise SnapshotError(f"pyslurm: {one_line(first, 120)!r}: {error}") from error
+    except ValueError:
+        answer = None
     if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
         raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
     return answer, jobs
@@ -190,7 +125,7 @@ def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
 def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) -> Iterator[Row]:
     """Rows with squeue's columns of TOLD by pyslurm, and the others by squeue.
 
-    jobs: as of JobSource.jobs; they are taken out, and those that one of both alone has are left
+    jobs: as of ask_pyslurm; they are taken out, and those that one of both alone has are left
     out. bad: takes the jobs of which a value is not of its kind. A further row of a job is doubt,
     unless it says the same of one more task of an array (squeue -r), of which pyslurm has told.
     """

@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rltuned.domain.jobs import ARGUMENT_LIMIT, FED_LIMIT, PendingJob, is_address
 from rltuned.domain.plan import (
@@ -26,9 +26,11 @@ from rltuned.domain.plan import (
 )
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.reader import Reader
 from rltuned.slurm.run import Fence
 from rltuned.text import one_line
+
+if TYPE_CHECKING:
+    from rltuned.slurm.backend import SlurmBackend
 
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
@@ -40,7 +42,7 @@ _NO_ANSWER: Final = re.compile(
 _GONE: Final = re.compile(r"invalid job id|already finished|no longer pending", re.I)
 
 
-def write(reader: Reader, fence: Fence | None, plan: Plan) -> tuple[Outcome, ...]:
+def write(reader: "SlurmBackend", fence: Fence | None, plan: Plan) -> tuple[Outcome, ...]:
     """Send a plan and return what became of each action. Never raises per action. fence: asked
     before every batch; None = nothing speaks against one.
     """
@@ -50,7 +52,9 @@ def write(reader: Reader, fence: Fence | None, plan: Plan) -> tuple[Outcome, ...
 class _Writing:
     """What is known while a plan is carried out."""
 
-    def __init__(self, reader: Reader, fence: Fence | None, actions: tuple[Action, ...]) -> None:
+    def __init__(
+        self, reader: "SlurmBackend", fence: Fence | None, actions: tuple[Action, ...]
+    ) -> None:
         self._reader, self._fence, self._actions = reader, fence, actions
         self._result: dict[int, Outcome] = {}
         self._complaints: dict[str, str] = {}

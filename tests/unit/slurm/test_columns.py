@@ -9,8 +9,8 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm import columns
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
-from rltuned.slurm.reader import Reader
 from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.squeue import MOST_ASKED, TWICE, SteppedTasks
 from tests.programs import answer, executable
@@ -97,7 +97,7 @@ def test_marks_stand_where_their_owner_alone_reads_them(
     noted = f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\necho "${name}" >>{tmp_path}/told\n'
     executable(tmp_path / program, f'{noted}exec {tmp_path}/said "$@"\n')
     cli, digester = SlurmCli(bin_dir=tmp_path), Digester(bytes(32))
-    reader = Reader(Commands(cli), lambda: 0.0, digester=digester)
+    reader = SlurmBackend(cli, lambda: 0.0, digester=digester)
     asks: list[Callable[[], object]] = [lambda: reader.pending(only=[])]
     if program == "squeue":
         asks = [

@@ -13,16 +13,15 @@ from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.columns import Marks
 from rltuned.slurm.pyslurm import (
     FIELDS,
     PYSLURM,
     REST_S,
     TEXT,
     TOLD,
-    JobSource,
     ReaderChoice,
     UnusableError,
+    ask_pyslurm,
     row_of,
     rows_of,
 )
@@ -86,15 +85,11 @@ def line_of(known: dict[str, Any]) -> str:
     return json.dumps([known[name] for name in FIELDS], separators=(",", ":"))
 
 
-def source(commands: Commands, python: Path) -> JobSource:
-    return JobSource(commands, Marks, python, lambda _reading: None)
-
-
 def ask(
     folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.0
 ) -> tuple[str, dict[str, str]]:
     cli = SlurmCli(timeout_s=timeout_s)
-    return source(Commands(cli), interpreter(folder, load, version)).jobs((26, 5))
+    return ask_pyslurm(Commands(cli), interpreter(folder, load, version), (26, 5))
 
 
 def test_what_is_printed_by_pyslurm_does_not_get_into_the_answer(tmp_path: Path) -> None:
@@ -132,7 +127,7 @@ def test_a_pyslurm_that_is_unfit_says_why(
         other = "class Other(dict)" if "class" in edit else "pass"
         module.write_text(module.read_text().replace(edit, other))
     with pytest.raises(UnusableError, match=why):
-        source(Commands(SlurmCli(timeout_s=60.0)), python).jobs((26, 5))
+        ask_pyslurm(Commands(SlurmCli(timeout_s=60.0)), python, (26, 5))
 
 
 def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
@@ -141,7 +136,7 @@ def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
         (tmp_path / "nowhere", r"pyslurm is not installed in .*/nowhere"),
     ):
         with pytest.raises(UnusableError, match=why):
-            source(Commands(SlurmCli()), python).jobs((26, 5))
+            ask_pyslurm(Commands(SlurmCli()), python, (26, 5))
 
 
 def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None:
@@ -153,9 +148,9 @@ def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None
 def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
     calls: list[Call] = []
     python = interpreter(tmp_path, "import time; time.sleep(600)")
-    asked = source(Commands(SlurmCli(timeout_s=1.0), calls.append), python)
+    commands = Commands(SlurmCli(timeout_s=1.0), calls.append)
     with pytest.raises(BackendError, match="pyslurm gave no answer within 1 s") as caught:
-        asked.jobs((26, 5))
+        ask_pyslurm(commands, python, (26, 5))
     assert not isinstance(caught.value, UnusableError)
     assert [(c.program, c.exit_code) for c in calls] == [("pyslurm", None)]
 
@@ -173,7 +168,7 @@ CUT = "jobs in the answer, .* were announced"
 )
 def test_an_answer_that_is_none_or_cut_is_refused(tmp_path: Path, out: str, why: str) -> None:
     with pytest.raises(SnapshotError, match=why):
-        answering(tmp_path, out).jobs((26, 5))
+        ask_pyslurm(Commands(SlurmCli()), answering(tmp_path, out), (26, 5))
 
 
 @pytest.mark.parametrize("line", ["[7]", "[7,", "7"])
@@ -198,11 +193,10 @@ def test_a_second_row_of_squeue_is_doubt_unless_it_is_of_another_task(
     assert sorted(j.job_id for j in queue.pending) == [n for n in (7, 8) if n not in doubted]
 
 
-def answering(folder: Path, out: str) -> JobSource:
+def answering(folder: Path, out: str) -> Path:
     python = folder / "python"
     (folder / "out").write_text(out)
-    executable(python, f"#!/bin/sh\nexec cat {folder}/out\n")
-    return source(Commands(SlurmCli()), python)
+    return executable(python, f"#!/bin/sh\nexec cat {folder}/out\n")
 
 
 def test_releases() -> None:

@@ -14,9 +14,8 @@ from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow
 from rltuned.slurm.nodes import is_schedulable, read_nodes, read_partitions
-from rltuned.slurm.reader import Reader
 from rltuned.slurm.request import Requests, split_evenly
-from rltuned.slurm.run import Commands, SlurmCli
+from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import parse_config, read_site
 from rltuned.slurm.squeue import TWICE, QueueReader, address
 from rltuned.slurm.values import parse_gres, parse_tasks
@@ -427,7 +426,7 @@ def test_a_job_whose_id_stands_twice_is_not_written_to(tmp_path: Path, changed: 
     seen = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS).look()
     assert [job.job_id for job in seen.pending] == [jobs[1].job_id]
     assert [(bad.job_id, bad.why) for bad in seen.unreadable] == [(jobs[0].job_id, TWICE)]
-    reader = Reader(Commands(SlurmCli(bin_dir=tmp_path)), lambda: 1.0, MARKS)
+    reader = SlurmBackend(SlurmCli(bin_dir=tmp_path), lambda: 1.0, marks=MARKS)
     shown(WATCH_COLUMNS)
     watched = reader.watch([job.job_id for job in jobs], factors=False)
     assert [TWICE in watched[job.job_id].unreadable for job in jobs] == [True, False]
