@@ -246,7 +246,7 @@ class SlurmBackend:
         site, usage = read_site(self.config()), self.commands.ask("squeue", "--help")
         known = self.commands.ask("squeue", "--helpFormat") if "--helpFormat" in usage else ""
         layout = read_layout(usage, known)
-        if "Exclusive" in layout.extras:  # 26.05: sinfo does not have it of partitions
+        if "Exclusive" in layout.job_columns:  # 26.05: sinfo does not have it of partitions
             site = replace(site, exclusive_partitions=self._partitions()[1])
         return site, layout
 
@@ -342,7 +342,7 @@ class SlurmBackend:
             del self._kept["throttles"]
 
         def ask() -> dict[str, int | None]:
-            names, together = ("arrayjobid", "arraytaskid"), replace(layout, per_record="")
+            names, together = ("arrayjobid", "arraytaskid"), layout._replace(per_record="")
             rows = squeue(self.commands, together, self._new_marks(), names, "-t", "PD", broken=[])
             return dict.fromkeys(arrays) | read_throttles(rows)
 

@@ -1,15 +1,13 @@
 """What rltuned asks Slurm to print, pinned, and the reading of tables that cannot be forged.
 
-Every table is asked for with a control character between fields and a mark of this process at the
-end of each record, and *with* its header line. The header proves that an answer came at all (an
-empty queue still has one) and that Slurm knows every column: for a name it does not know it prints
-an error, leaves the column empty, and ends with 0. The mark is random per call, and squeue and
-sprio take it from their environment, which no other user can read: whoever puts these separators, a
-newline or a forged row into an account name (which Slurm accepts when accounting is off), a job's
-name or its folder cannot know it. sinfo, which prints no text of a user's, takes it as an argument.
-Of the texts that users choose freely the account comes last of the fields, and job names, commands
-and folders behind it, parted by a second random mark and cut to a width; they are asked for where a
-Digester is there to take them. A comment is asked for of a job that is explained, and of no other.
+Every table is asked for with a control character between fields, a mark of this call at the end of
+each record, and its header: that proves that an answer came at all, and that Slurm knows every
+column (for a name it does not know it prints an error, leaves the column empty, and ends with 0).
+The mark is random, and squeue and sprio take it from their environment, which no other user can
+read: whoever puts separators, newlines or a forged row into an account, a job's name or its folder
+cannot know it. sinfo, which prints no text of a user's, takes it as an argument. The account comes
+last of the fields, and job names, commands and folders behind it, parted by a second mark and cut
+to a width; they are asked for where a Digester takes them, a comment of a job that is explained.
 """
 
 import secrets
@@ -139,28 +137,21 @@ TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
 ROW_PER_TASK: Final = "-r"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How this release's squeue is asked. per_record: the option for a row per record of an array;
-    where --array-unique is gone, -r prints a row per task, without the throttle. extras: of
-    EXTRA_COLUMNS.
+    where --array-unique is gone, -r prints a row per task, without the throttle.
     """
 
     per_record: str
-    extras: tuple[str, ...]
-
-    @property
-    def job_columns(self) -> tuple[str, ...]:
-        return (*JOB_COLUMNS[:-1], *self.extras, _LAST)
+    job_columns: tuple[str, ...]
 
 
 def read_layout(usage: str, known_columns: str) -> Layout:
     """The layout that fits a release, by `squeue --help` and --helpFormat, "" = lacking."""
     names = {name.lower() for name in known_columns.split()}
-    return Layout(
-        per_record="--array-unique" if "--array-unique" in usage.split() else ROW_PER_TASK,
-        extras=tuple(name for name in EXTRA_COLUMNS if name.lower() in names),
-    )
+    extras = (name for name in EXTRA_COLUMNS if name.lower() in names)
+    per_record = "--array-unique" if "--array-unique" in usage.split() else ROW_PER_TASK
+    return Layout(per_record, (*JOB_COLUMNS[:-1], *extras, _LAST))
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def record(search: str, python: Path | None) -> Path:
             ),
             "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)),
         }
-        if "Exclusive" in layout.extras:
+        if "Exclusive" in layout.job_columns:
             answers["partitions"] = commands.ask("scontrol", "-o", "show", "partitions")
         if python:
             asked = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
