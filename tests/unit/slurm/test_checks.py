@@ -22,7 +22,7 @@ from rltuned.settings import Loaded, Settings
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.site import parse_config, rate_limit, weights_of
+from rltuned.slurm.site import parse_config, rate_limit, release_of, weights_of
 from tests.builders import job
 from tests.configs import settings_file
 from tests.recorded import DATA, Recording, replay
@@ -133,7 +133,9 @@ def test_the_priorities_of_qos_as_sacctmgr_has_them(tmp_path: Path) -> None:
     assert SlurmBackend(SlurmCli(tmp_path), lambda: 0.0).qos() == {"normal": 0, "long": 100}
 
 
-def test_weights_that_count_and_limits_of_requests() -> None:
+def test_releases_weights_that_count_and_limits_of_requests() -> None:
+    assert release_of("25.11.2") == release_of("25.11") == (25, 11)
+    assert [release_of(text) for text in ("", "25", "x.y", "25.x")] == [None] * 4
     config = {"PriorityWeightAge": "9", "PriorityWeightFairShare": "5", "PriorityWeightQOS": "7"}
     assert weights_of(config | {"PriorityWeightTRES": "0"}) == {"QOS": "7"}
     assert [*weights_of(config | DBD)] == ["Age", "FairShare", "QOS"]

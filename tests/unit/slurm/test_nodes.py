@@ -8,7 +8,7 @@ from rltuned.domain.cluster import Reservation, Resources
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import NodeName, UnixTime
 from rltuned.slurm import nodes
-from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks, NodeRow
+from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks
 from rltuned.slurm.nodes import (
     KNOWN_S,
     HiddenNodes,
@@ -19,19 +19,14 @@ from rltuned.slurm.nodes import (
 )
 from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable
+from tests.unit.slurm.rows import node_row
 
 MARKS = Marks(record="\x1e#t")
 NOW = 1_000_000.0
 
 
 def row(name: str, **changed: str) -> list[str]:
-    plain = NodeRow(
-        nodelist=name, statecomplete="idle+cloud+powered_down", cpusstate="0/8/0/8", memory="1000",
-        allocmem="0", gres="gpu:a:2(S:0)", gresused="gpu:a:0(IDX:N/A)", features_act="(null)",
-        partition="far", available="up", time="1:00", defaulttime="n/a", prioritytier="1",
-        priorityjobfactor="1", oversubscribe="NO",
-    )  # fmt: skip
-    return list(plain._replace(**changed))
+    return node_row(name, **{"statecomplete": "idle+cloud+powered_down", **changed})
 
 
 class World:

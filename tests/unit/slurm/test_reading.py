@@ -12,7 +12,7 @@ from rltuned.domain.jobs import PendingJob
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS, NodeRow
+from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS
 from rltuned.slurm.nodes import is_schedulable, read_nodes, read_partitions
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.run import SlurmCli
@@ -20,30 +20,13 @@ from rltuned.slurm.site import parse_config, read_site
 from rltuned.slurm.squeue import TWICE, QueueReader, address
 from rltuned.slurm.values import parse_gres, parse_tasks
 from tests.recorded import DATA, MARKS, Recording, replay
-from tests.unit.slurm.rows import row
+from tests.unit.slurm.rows import node_row, row
 
 RECORDED = Recording(DATA / "22.05")
-NODE = NodeRow(
-    nodelist="n1",
-    statecomplete="mixed",
-    cpusstate="2/6/0/8",
-    memory="32000",
-    allocmem="1000",
-    gres="gpu:p100:4(S:0-1)",
-    gresused="gpu:p100:1(IDX:0)",
-    features_act="a,b",
-    partition="gpu*",
-    available="up",
-    time="infinite",
-    defaulttime="n/a",
-    prioritytier="1",
-    priorityjobfactor="1",
-    oversubscribe="NO",
-)
 
 
 def node(**changed: str) -> tuple[int, int, int, bool]:
-    (found,) = read_nodes([list(NODE._replace(**changed))])[0]
+    (found,) = read_nodes([node_row(**changed)])[0]
     return found.free.gpus, found.free.cpus, found.free.mem_mib, found.schedulable
 
 
@@ -76,45 +59,21 @@ def test_more_handed_out_than_there_is_leaves_nothing() -> None:
     assert node(cpusstate="16/0/0/8", allocmem="99999")[1:3] == (0, 0)
 
 
-@pytest.mark.parametrize(
-    ("state", "fit"),
-    [
-        ("idle", True),
-        ("MIXED+PLANNED", True),
-        ("idle+cloud+powered_down", True),
-        ("idle~", True),
-        ("allocated", True),
-        ("idle-", True),
-        ("idle*", False),
-        ("mixed+reboot_requested", True),
-        ("idle@", True),
-        ("mixed+cloud+not_responding+powering_up", True),
-        ("allocated+drain+reboot_requested", False),
-        ("idle+cloud+drain+powered_down", False),
-        ("idle+cloud+powering_down", False),
-        ("mixed+power_down", False),
-        ("idle+reboot_issued", False),
-        ("mixed+maintenance+reserved", False),
-        ("idle+cloud+not_responding", False),
-        ("down", False),
-        ("down*", False),
-        ("mixed+drain", False),
-        ("allocated+drain", False),
-        ("idle+drain", False),
-        ("idle+maint", False),
-        ("idle$", False),
-        ("idle+reserved", False),
-        ("reserved", False),
-        ("idle+not_responding", False),
-        ("idle+fail", False),
-        ("idle%", False),
-        ("mixed+something_new", False),
-        ("unknown", False),
-        ("", False),
-    ],
-)
-def test_schedulable(state: str, fit: bool) -> None:
-    assert is_schedulable(state) is fit
+TAKES_JOBS = (
+    "idle", "MIXED+PLANNED", "idle+cloud+powered_down", "idle~", "allocated", "idle-",
+    "mixed+reboot_requested", "idle@", "mixed+cloud+not_responding+powering_up",
+)  # fmt: skip
+TAKES_NONE = (
+    "idle*", "allocated+drain+reboot_requested", "idle+cloud+drain+powered_down",
+    "idle+cloud+powering_down", "mixed+power_down", "idle+reboot_issued",
+    "mixed+maintenance+reserved", "idle+cloud+not_responding", "down", "down*", "mixed+drain",
+    "allocated+drain", "idle+drain", "idle+maint", "idle$", "idle+reserved", "reserved",
+    "idle+not_responding", "idle+fail", "idle%", "mixed+something_new", "unknown", "",
+)  # fmt: skip
+
+
+def test_schedulable() -> None:
+    assert [state for state in TAKES_JOBS + TAKES_NONE if is_schedulable(state)] == [*TAKES_JOBS]
 
 
 @pytest.mark.parametrize(
@@ -136,22 +95,21 @@ def test_node_that_cannot_be_read_is_named(changed: dict[str, str], says: str) -
 
 
 def test_a_node_that_cannot_be_read_costs_that_node() -> None:
-    odd = NODE._replace(nodelist="n2", cpusstate="many")
-    nodes, _, unread = read_nodes([list(NODE), list(odd)])
+    nodes, _, unread = read_nodes([node_row(), node_row("n2", cpusstate="many")])
     assert [n.name for n in nodes] == ["n1"]
     assert [(u.kind, u.name) for u in unread] == [("node", "n2")]
 
 
 def test_a_partition_that_cannot_be_read_costs_that_partition() -> None:
-    other = NODE._replace(partition="other", prioritytier="high")
-    nodes, partitions, unread = read_nodes([list(NODE), list(other)])
+    other = node_row(partition="other", prioritytier="high")
+    nodes, partitions, unread = read_nodes([node_row(), other])
     assert [p.name for p in partitions] == ["gpu"]
     assert nodes[0].partitions == ("gpu", "other")
     assert [(u.kind, u.name) for u in unread] == [("partition", "other")]
 
 
 def test_node_without_partition_is_in_none() -> None:
-    (found,), partitions, _ = read_nodes([list(NODE._replace(partition="N/A"))])
+    (found,), partitions, _ = read_nodes([node_row(partition="N/A")])
     assert (found.partitions, partitions) == ((), ())
 
 
