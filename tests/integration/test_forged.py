@@ -19,7 +19,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import JOB_COLUMNS
 from rltuned.slurm.run import SlurmCli
 from tests.accounting import PLAIN
-from tests.clusters import module_lab
+from tests.clusters import module_lab, world_of
 from tests.lab import SlurmLab
 from tests.programs import executable
 
@@ -101,7 +101,7 @@ def test_a_watched_look_shows_nothing_forged(
     lab: SlurmLab, own: int, tmp_path: Path, rival: tuple[str, ...]
 ) -> None:
     number = lab.sbatch("--gres=gpu:p100:1", "-n1", "-t60", "-J", "train", *rival)
-    honest = SlurmBackend(SlurmCli(conf=lab.conf), time.time, digester=DIGESTER)
+    honest = world_of(lab, digester=DIGESTER)
     before = {job.job_id: what_it_is(job) for job in honest.observe().pending}
     world = watched(lab, own, number, tmp_path)
     for _ in range(SHOTS):

@@ -5,7 +5,6 @@ Reservations, other users' jobs and administrators keep nodes; limits of a QOS o
 hold jobs, which no order moves, so that they have no place in it.
 """
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,11 +19,9 @@ from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.domain.snapshot import NO_CONTEXT
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from rltuned.text import at_clock
 from tests.builders import sure
-from tests.clusters import module_lab
+from tests.clusters import module_lab, world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -74,7 +71,7 @@ def reserve(lab: SlurmLab, *words: str) -> None:
 
 
 def look(lab: SlurmLab) -> Decision:
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    world = world_of(lab)
     return decide(world.observe(), BASELINES["sjf"], Knobs(rules=Scope(min_age_s=0)))
 
 

@@ -1,6 +1,5 @@
 """What `rltuned check` says of weights, beside what sprio shows on a real Slurm with slurmdbd."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -8,10 +7,8 @@ import pytest
 from rltuned.cli.check_slurm import ORDER, facts_of, nearest
 from rltuned.cli.facts import Check, Facts, answers
 from rltuned.settings import Flag, load
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from tests.builders import sure
-from tests.clusters import cluster
+from tests.clusters import cluster, world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -40,7 +37,7 @@ def submit(lab: SlurmLab, qos: str, *options: str) -> int:
 
 def facts(lab: SlurmLab) -> Facts:
     loaded = load(None, (Flag("slurm.conf", str(lab.conf), "test"),))
-    return facts_of(loaded, SlurmBackend(SlurmCli(conf=lab.conf), time.time))
+    return facts_of(loaded, world_of(lab))
 
 
 def checks(lab: SlurmLab) -> list[Check]:
