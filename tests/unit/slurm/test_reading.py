@@ -182,12 +182,11 @@ def test_equal_requests_are_one_object_and_partitions_decide_exclusive() -> None
 
 
 def test_split_evenly() -> None:
-    assert split_evenly(5, (4, 1)) == (4, 1)
-    assert split_evenly(16, (16, 8)) == (8, 8)
-    assert split_evenly(7, (4, 4)) == (4, 3)
-    assert split_evenly(9, (2, 2)) == (2, 7)  # more than fits is still all counted
-    assert split_evenly(0, (4,)) == (0,)
-    assert split_evenly(0, ()) == ()
+    assert split_evenly(5, (4, 1)) == [4, 1]
+    assert split_evenly(16, (16, 8)) == [8, 8]
+    assert split_evenly(7, (4, 4)) == [4, 3]
+    assert split_evenly(9, (2, 2)) == [2, 7]  # more than fits is still all counted
+    assert split_evenly(0, (4,)) == [0]
 
 
 def test_addresses() -> None:
