@@ -101,9 +101,6 @@ def _trust(loaded: Loaded) -> Iterator[Check]:
         yield Check("trust", OK, "only root and this user can change what is run and read")
 
 
-# -- how the facts are found out -----------------------------------------------------------------
-
-
 def _runtime(_: Facts) -> tuple[str, str]:
     """The libraries with their versions, and the one that is not installed."""
     found = f"rltuned {__version__}, Python {platform.python_version()}"
@@ -208,8 +205,6 @@ PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
     "breakers": _open_breakers,
 }
 
-
-# -- the table -----------------------------------------------------------------------------------
 
 _SPACE: Final = "{free:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB"
 

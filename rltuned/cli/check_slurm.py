@@ -85,9 +85,6 @@ def facts_of(loaded: Loaded, backend: SlurmBackend | None, **known: object) -> F
     return Facts(PROBES, loaded=loaded, settings=loaded.settings, backend=backend, **known)
 
 
-# -- how the facts are found out -----------------------------------------------------------------
-
-
 def _level(s: Facts) -> str | None:
     """AdminLevel of this user; None = there is no answer."""
     words = ("-n", "-P", "show", "user", s["user"], "format=adminlevel")
@@ -196,9 +193,6 @@ PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
 }
 
 
-# -- what weights are worth ----------------------------------------------------------------------
-
-
 def _weight(s: Facts, name: str) -> int:
     return sum(whole_numbers(s["weights"].get(name, "0")))
 
@@ -291,9 +285,6 @@ def _no_room(s: Facts) -> tuple[float, str] | None:
         f"set PriorityWeightPartition={enough} in slurm.conf, with PriorityJobFactor=1 or more in "
         "every partition"
     )
-
-
-# -- the table -----------------------------------------------------------------------------------
 
 
 def at_most(name: str, most: int) -> Callable[[Facts], object]:

@@ -527,8 +527,6 @@ def _bare(record: SacctRecord) -> str:
     return repr(replace(record, line=0))
 
 
-# -- what a daemon learns from --------------------------------------------------------------------
-
 MOST_ENDED: Final = 50_000
 """So many of the latest are enough: every key forgets with each job that ends."""
 PORTION_S: Final = 21_600.0

@@ -114,9 +114,6 @@ class HiddenNodes:
         self._known = known
 
 
-# -- nodes and partitions ---------------------------------------------------------------------
-
-
 _OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
 _HARMLESS_FLAGS: Final = frozenset(
     {
@@ -272,9 +269,6 @@ def _shared_devices(item: Gres, all_gpus: int) -> int:
         ends = [p.split("-") for p in parts]
         return sum(int(e[-1]) - int(e[0]) + 1 for e in ends)
     return all_gpus
-
-
-# -- reservations -----------------------------------------------------------------------------
 
 
 _FIELD: Final = re.compile(r"(?<!\S)([A-Za-z]+)=(\S*)")

@@ -239,9 +239,6 @@ def _gpu_type(home: Node, request: Request) -> GpuType | None:
     return possible.pop() if len(possible) == 1 else None
 
 
-# -- `rltuned.speed=1:1,2:1.9,4:3.4` in a comment --------------------------------------------------
-
-
 MOST: Final = 4096
 """Characters of a comment that are looked at."""
 _WORD: Final = re.compile(r"(?<!\S)rltuned\.speed=(\S+)")

@@ -142,9 +142,6 @@ def _value(config: Mapping[str, str], key: str) -> str:
     return config[key]
 
 
-# -- Which slurmctld acts: the first, in the order of SlurmctldHost, that answers `scontrol ping` --
-
-
 _PING: Final = re.compile(r"^Slurmctld\([a-z]+\d*\) at (\S+) is (UP|DOWN)\s*$", re.MULTILINE)
 
 
@@ -167,9 +164,6 @@ def acting_host(found: Mapping[str, bool]) -> str:
     takeover by hand the primary does not answer; one that comes back acts as soon as it does.
     """
     return next(host for host, answers in found.items() if answers)
-
-
-# -- How busy it is, how many jobs it counts, and by how much its clock is off: sdiag --------------
 
 
 _FIGURE: Final = re.compile(r"^\s*(?P<name>[A-Z][^:\n]*?)\s*:\s*(?P<value>\d+)\s*$", re.MULTILINE)
@@ -310,9 +304,6 @@ def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
 
 def _figures(text: str) -> dict[str, int]:
     return {m["name"]: int(m["value"]) for m in _FIGURE.finditer(text)}
-
-
-# -- How much of slurmctld's time rltuned takes: the busier it is, the rarer the cycles ------------
 
 
 CALM: Final = 0.5

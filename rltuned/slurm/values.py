@@ -6,7 +6,7 @@ values ("N/A", "(null)", empty ...) are recognised in one place, `absent`.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -98,10 +98,11 @@ def parse_limit_s(text: str) -> float | None:
         raise ValueError(f"{text[:SHOWN]!r} is no time limit")
     parts = [int(p) for p in match[2].split(":")]
     if match[1] is not None:  # D-HH[:MM[:SS]]
-        seconds = _seconds([*parts, 0, 0][:3]) + int(match[1]) * 86_400
+        hours, minutes, seconds = [*parts, 0, 0][:3]
     else:  # [[HH:]MM:]SS, and a bare number is minutes
-        seconds = _seconds([0, 0, *parts][-3:]) if len(parts) > 1 else parts[0] * 60
-    return float(seconds) if seconds > 0 else None
+        hours, minutes, seconds = [0, 0, *parts, *([0] if len(parts) == 1 else [])][-3:]
+    total = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    return float(total) if total > 0 else None
 
 
 def asked_limit_s(text: str) -> float:
@@ -115,10 +116,6 @@ def asked_limit_s(text: str) -> float:
         raise ValueError(f"{text[:SHOWN]!r} is no time limit")
     seconds = parse_limit_s(clock)
     return math.inf if seconds is None else 60.0 * math.ceil(seconds / 60.0)
-
-
-def _seconds(hms: Sequence[int]) -> int:
-    return hms[0] * 3600 + hms[1] * 60 + hms[2]
 
 
 @lru_cache(maxsize=16_384)  # most of a job's moments are one, and the same in the next look
@@ -135,15 +132,9 @@ _GRES_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?")
 
 
-# -- hostlists --------------------------------------------------------------------------------
-
-
 def expand_hosts(text: str) -> tuple[NodeName, ...]:
     """Names of a hostlist as Slurm prints it; "(null)" and the like are no names."""
     return () if absent(text) else tuple(map(NodeName, host_names(text)))
-
-
-# -- GRES and TRES ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,9 +191,6 @@ def parse_tres(text: str) -> dict[str, int]:
             raise ValueError(f"{item!r} is no TRES")
         amounts[name] = parse_memory_mib(value) if name == "mem" else parse_count(value)
     return amounts
-
-
-# -- array tasks ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,9 +266,6 @@ def pack_tasks(numbers: Iterable[int]) -> Tasks:
     return Tasks(ranges=tuple(ranges))
 
 
-# -- The dependency column of squeue: `afterok:61(unfulfilled),afterany:59_*(unfulfilled)` --------
-
-
 _WHOLE_EDGES: Final = frozenset({"afterok", "afterany", "after", "aftercorr"})
 _EDGES: Final = _WHOLE_EDGES | {"afternotok", "afterburstbuffer"}
 _TERM: Final = re.compile(r"([a-z]+)((?::[^:()]*(?:\([^()]*\))?)*)(?:\([^()]*\))?", re.IGNORECASE)
@@ -313,9 +298,6 @@ def parse_dependency(text: str) -> Dependency:
     if len(parents) > MOST_PARENTS:
         return Dependency((), whole=False)
     return Dependency(tuple(sorted(parents.items())), whole)
-
-
-# -- jobs and moments in the words of a person ------------------------------------------------
 
 
 _JOB_NAME: Final = re.compile(

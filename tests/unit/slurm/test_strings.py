@@ -12,6 +12,7 @@ from rltuned.slurm.values import (
     Gres,
     Tasks,
     absent,
+    asked_moment,
     expand_hosts,
     pack_tasks,
     parse_count,
@@ -106,6 +107,12 @@ def test_what_slurm_cannot_mean_is_refused(
     for text in texts:
         with pytest.raises(ValueError, match=why):
             read(text)
+
+
+@pytest.mark.parametrize("text", ["99999999d", "1969-01-01"])
+def test_a_moment_before_1970_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="lies before 1970"):
+        asked_moment(text, 1.7e9)
 
 
 def test_as_many_names_as_are_wanted_and_packed_tasks() -> None:
