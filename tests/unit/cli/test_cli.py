@@ -153,7 +153,7 @@ def test_explain_says_that_its_partition_is_in_an_off_block(tmp_path: Path) -> N
 
 
 def test_explain_finds_arrays_and_running_tasks_by_every_name() -> None:
-    array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4))
+    array = job(7, address="7_[0-3]", array=ArrayInfo(JobId(7), 4, listed="0-3"))
     task = running(8, array_job_id=JobId(7), array_task=5)
     decision = looked_at(decide(snapshot(array, job(6), runs=[task]), ConstantOrder(), Knobs()))
     for name, address in {"7": "7_[0-3]", "7_2": "7_[0-3]", "8": "7_5", "7_5": "7_5"}.items():
