@@ -35,12 +35,6 @@ class SlurmCli:
     chunk: int = 200
     max_answer_bytes: int = 256 * 1024 * 1024
 
-    def __post_init__(self) -> None:
-        if not self.timeout_s > 0 or self.max_answer_bytes < 1:
-            raise ValueError(f"timeout_s and max_answer_bytes must be positive: {self}")
-        if not 1 <= self.chunk <= 200:  # noqa: PLR2004 - facts: a dead controller takes 10 s a line
-            raise ValueError(f"chunk must be 1..200, not {self.chunk}")
-
 
 class Commands:
     """Runs Slurm's commands under one set of knobs.
