@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import release_of
 from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, told
@@ -71,9 +70,8 @@ def ask_pyslurm(
     """
     # -I: neither rltuned's environment nor the folder of the file changes what is imported
     asked = ("-I", "-B", str(CHILD))
-    feed = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
     try:
-        call = commands.call(PROGRAM, *asked, feed=feed, at=python)
+        call = commands.call(PROGRAM, *asked, feed=json.dumps(FIELDS), at=python)
     except BackendError as error:
         raise UnusableError(str(error)) from error
     if not call.failure and not call.ok:
@@ -117,7 +115,7 @@ def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
         raise UnusableError(str(error)) from None
     except ValueError:
         answer = None
-    if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
+    if not isinstance(answer, dict):
         raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
     return answer, jobs
 

@@ -115,7 +115,7 @@ def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
         ("import os; os.abort()", "26.5.0", "", "ended with -6"),
         ("raise KeyError('gpu')", "26.5.0", "", "ended with 1: .*KeyError: 'gpu'"),
         ("return Jobs()", "26.5.0", "is_cronjob = None", r"26\.5\.0: a Job has no is_cronjob"),
-        ("return Jobs()", "26.5.0", "class Jobs(dict)", r"26\.5\.0 has no class Jobs"),
+        ("return Jobs()", "26.5.0", "class Jobs(dict)", r"26\.5\.0: has no class Jobs"),
     ],
 )
 def test_a_pyslurm_that_is_unfit_says_why(
@@ -154,14 +154,14 @@ def test_a_call_that_hangs_is_ended_in_time_and_counted(tmp_path: Path) -> None:
     assert [(c.program, c.exit_code) for c in calls] == [("pyslurm", None)]
 
 
-HEAD = '{"protocol":2,"pyslurm":"26.5.0","jobs":%s}\n%s'
+HEAD = '{"pyslurm":"26.5.0","jobs":%s}\n%s'
 CUT = "jobs in the answer, .* were announced"
 
 
 @pytest.mark.parametrize(
     ("out", "why"),
     [
-        *((out, "pyslurm: ") for out in ("", "[]", "{", '{"protocol":1,"pyslurm":"2","jobs":0}')),
+        *((out, "pyslurm: ") for out in ("", "[]", "{")),
         *((HEAD % said, CUT) for said in (("null", ""), ("[7]", "[7]\n"), ("2", "[7]\n"))),
     ],
 )
@@ -277,7 +277,7 @@ def test_text_stands_in_says_so_once_and_pyslurm_is_tried_again_later(tmp_path: 
 def test_jobs_that_only_one_of_both_knows_are_left_out(tmp_path: Path) -> None:
     ids = RECORDED.ids
     known = [job(id=ids["nice"]), job(id=999_999, state="COMPLETED")]
-    first = json.dumps({"protocol": 2, "pyslurm": "26.5.0", "jobs": len(known)})
+    first = json.dumps({"pyslurm": "26.5.0", "jobs": len(known)})
     (tmp_path / "p").mkdir()
     answering(tmp_path / "p", "\n".join([first, *map(line_of, known)]))
     observe, _ = watched(tmp_path, tmp_path / "p" / "python")
