@@ -238,6 +238,7 @@ class SacctAnswer:
 
 _Key = tuple[str, float]
 """A job id, and when it was submitted: a requeued job has several records."""
+_Times = tuple[float, float, float | None, float | None]
 _ENDED: Final[tuple[float, list[Tasks]]] = 0.0, []
 
 
@@ -339,16 +340,8 @@ class Reading:
         submit_s, eligible_s, start_s, end_s = self._times(row)
         undivided = _waiting_tasks(row["JobID"]) if start_s is None else []
         opened = _ENDED if end_s is not None else (_elapsed_s(row) or 0.0, undivided)
-        record = replace(
-            _of(row, undivided, waits=start_s is None),
-            submit_s=submit_s,
-            eligible_s=eligible_s,
-            start_s=start_s,
-            end_s=end_s,
-            suspended_s=_suspended_s(row, start_s, end_s),
-            line=line,
-            kinds=self._kinds(row),
-        )
+        times = submit_s, eligible_s, start_s, end_s
+        record = _record(row, line, times, sum(u.count for u in undivided), self._kinds(row))
         # without JobIDRaw its name changes with the tasks that wait
         key = (f"{record.array}_[" if "[" in record.key else record.key), submit_s
         before = self._known.get(key)
@@ -374,7 +367,7 @@ class Reading:
         texts = ("" if row[c] == "allocation" else row[c] for c in self._texts.values())
         return self._digester.kinds(tuple(self._texts), *texts)
 
-    def _times(self, row: Mapping[str, str]) -> tuple[float, float, float | None, float | None]:
+    def _times(self, row: Mapping[str, str]) -> _Times:
         """Submit, eligible, start and end in Unix seconds; None = not yet. Eligible: dependencies,
         --begin and holds are over then. Raises LeaveOut: they do not fit; ValueError.
         """
@@ -425,8 +418,10 @@ def _unfit(state: str, start_s: float | None, end_s: float | None, since: float)
     return "ends before it starts (clocks)" if end_s < start_s else ""
 
 
-def _of(row: Mapping[str, str], undivided: list[Tasks], *, waits: bool) -> SacctRecord:
-    """All of a record but its times. Raises LeaveOut, ValueError."""
+def _record(
+    row: Mapping[str, str], line: int, times: _Times, tasks: int, kinds: Kinds
+) -> SacctRecord:
+    """tasks: that wait undivided. Raises LeaveOut, ValueError."""
     asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
     if not asked and not given:
         raise LeaveOut("neither ReqTRES nor AllocTRES")
@@ -437,11 +432,8 @@ def _of(row: Mapping[str, str], undivided: list[Tasks], *, waits: bool) -> Sacct
     nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
     names_gpus = any(name.startswith("gres/gpu") for name in asked)
     return SacctRecord(
-        key=row["JobIDRaw"],
-        submit_s=0.0,
-        eligible_s=0.0,
-        start_s=None,
-        end_s=None,
+        row["JobIDRaw"],
+        *times,
         state=intern(row["State"].split(" ")[0]),
         limit_s=_limit_s(row),
         gpus=_gpus_of(asked if names_gpus or not given else given),
@@ -458,12 +450,15 @@ def _of(row: Mapping[str, str], undivided: list[Tasks], *, waits: bool) -> Sacct
         where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
         priority=(int(row["Priority"]) if row["Priority"].isdecimal() else 0) or None,
         main="SchedMain" in row["Flags"],
-        tasks=max(1, sum(u.count for u in undivided)) if waits else 1,
+        tasks=max(1, tasks),
         het="+" in row["JobID"],
         reserved=bool(row["Reservation"]),
         constrained=bool(row["Constraints"]),
+        line=line,
+        suspended_s=_suspended_s(row, *times[2:]),
         array=array if task else "",
         task=int(task) if _RAW.fullmatch(task) else None,
+        kinds=kinds,
     )
 
 
