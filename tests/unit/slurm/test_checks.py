@@ -101,6 +101,26 @@ def test_each_answer(
     assert words in f"{one.detail} {one.remedy}"
 
 
+LIMITED = {"SLURM_VERSION": "24.11.5", "SlurmctldParameters": "rl_enable,rl_bucket_size=30"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "facts", "name", "status", "words"),
+    [
+        ({"PriorityType": "priority/basic"}, {"mode": "site_factor"}, "write_mode", "fail",
+         "or write_mode = auto"),
+        (LIMITED, {}, "rate_limit", "warn", "raise rl_bucket_size"),
+        (LIMITED, {"most": 30}, "rate_limit", "ok", "30 updates at once, 2 a second"),
+    ],
+)  # fmt: skip
+def test_settings_beside_the_site(
+    lines: dict[str, str], facts: dict[str, Any], name: str, status: str, words: str
+) -> None:
+    one = found([row for row in QUEUE if row.name == name], lines, **facts)[name]
+    assert one.status == status
+    assert words in f"{one.detail} {one.remedy}"
+
+
 @pytest.mark.parametrize("value", ["bf_max_job_user=11", "bf_max_job_user=0", "bf_window=361"])
 def test_parameters_of_backfill_that_cost_nothing(value: str) -> None:
     assert "backfill" not in found(SITE, {"SchedulerParameters": f"bf_continue,{value}"})
@@ -125,6 +145,14 @@ def test_slurm_that_is_away_is_one_clear_line(tmp_path: Path) -> None:
     (only,) = check_slurm.slurm_checks(rltuned.settings.load(path))
     assert (only.name, only.status) == ("programs", Status.FAIL)
     assert "squeue, sinfo, sprio, scontrol, sdiag" in only.detail
+
+
+def test_the_clock_is_that_of_the_configuration(tmp_path: Path) -> None:
+    recorded = Recording(DATA / "22.05")
+    late = re.sub(r"\d+\n", "1700000000\n", recorded.text("config"), count=1)
+    facts = facts_of(Loaded(Settings()), replay(tmp_path, recorded, config=late))
+    (one,) = answers([row for row in SITE if row.name == "clock"], facts)
+    assert (one.status, "behind the clock here" in one.detail) == (Status.FAIL, True)
 
 
 def test_the_priorities_of_qos_as_sacctmgr_has_them(tmp_path: Path) -> None:
