@@ -86,18 +86,12 @@ def facts_of(loaded: Loaded, backend: SlurmBackend | None, **known: object) -> F
 
 
 def _level(s: Facts) -> str | None:
-    """AdminLevel of this user; None = there is no answer."""
+    """AdminLevel of this user; None = there is no slurmdbd, or no answer."""
     words = ("-n", "-P", "show", "user", s["user"], "format=adminlevel")
     with suppress(BackendError):
-        answer: str = s["backend"].commands.ask("sacctmgr", *words)
-        return answer.strip().split("\n")[0] if s["accounts"] else None
+        if s["accounts"]:
+            return str(s["backend"].commands.ask("sacctmgr", *words)).strip().split("\n")[0]
     return None
-
-
-def _memory(s: Facts) -> str:
-    kinds = {key: s[key] for key in ("DefMemPerCPU", "DefMemPerNode", "DefMemPerGPU")}
-    found = [f"{k}={v}" for k, v in kinds.items() if v and v.upper() != "UNLIMITED"]
-    return ", ".join([*found, *(w for w in s["JobDefaults"].split(",") if "DefMemPerGPU" in w)])
 
 
 def _unknown(s: Facts) -> str:
@@ -166,7 +160,12 @@ PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
     "may_all": lambda s: s["uid"] == 0 or s["SlurmUser"].endswith(f"({s['uid']})"),
     "operates": lambda s: s["level"] in {"Operator", "Administrator"},
     "slurm_user": lambda s: s["SlurmUser"].partition("(")[0] or "slurm",
-    "memory": _memory,
+    "memory": lambda s: (
+        "DefMemPerGPU" in s["JobDefaults"]
+        or any(
+            s[f"DefMemPer{of}"].upper() not in {"", "UNLIMITED"} for of in ("CPU", "Node", "GPU")
+        )
+    ),
     "hidden": lambda s: (
         {"jobs", "nodes", "partitions", "reservations"} & {*s["PrivateData"].split(",")}
     ),
@@ -247,10 +246,7 @@ def worth(s: Facts) -> str:
     def in_hours(points: float) -> str:
         return hours(points / s["slope"])
 
-    named = ["QOS", "Partition", "JobSize", "Assoc", *(["FairShare"] if s["accounts"] else [])]
-    listed = [f"{name} {in_hours(w)}" for name in named if (w := _weight(s, name))]
     said = [f"the longest delay is {s['delay']} = {s['reach']:.0f} points"]
-    said += [f"full weights: {', '.join(listed)}"] if listed else []
     said += [f"QOS {two[1]} are {in_hours(two[0])} apart"] if (two := nearest(s, "QOS")) else []
     weight, shares = _weight(s, "FairShare"), s["shares"]
     if weight and len(shares) > 1:
