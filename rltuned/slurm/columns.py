@@ -11,6 +11,7 @@ to a width; they are asked for where a Digester takes them, a comment of a job t
 """
 
 import secrets
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -29,42 +30,16 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 """Of one record: an array of four million tasks, every other one of them, takes half of it."""
 
 
-class NodeRow(NamedTuple):
-    """The columns of sinfo -N -O: one row per node and partition."""
-
-    nodelist: str
-    statecomplete: str
-    cpusstate: str
-    memory: str
-    allocmem: str
-    gres: str
-    gresused: str
-    features_act: str
-    partition: str
-    available: str
-    time: str
-    defaulttime: str
-    prioritytier: str
-    priorityjobfactor: str
-    oversubscribe: str
-
-
-class PriorityRow(NamedTuple):
-    """The columns of sprio -o, which has letters and no names."""
-
-    job_id: str
-    priority: str
-    site: str
-    age: str
-    fairshare: str
-    jobsize: str
-    partition: str
-    qos: str
-    assoc: str
-    tres: str
-    nice: str
-
-
+NodeRow = namedtuple(
+    "NodeRow",
+    "nodelist statecomplete cpusstate memory allocmem gres gresused features_act partition "
+    "available time defaulttime prioritytier priorityjobfactor oversubscribe",
+)
+"""The columns of sinfo -N -O, all texts: one row per node and partition."""
+PriorityRow = namedtuple(
+    "PriorityRow", "job_id priority site age fairshare jobsize partition qos assoc tres nice"
+)
+"""The columns of sprio -o, which has letters and no names."""
 PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
 
