@@ -53,8 +53,7 @@ class Site:
     def __post_init__(self) -> None:
         self.world = world_of(self.lab)
         self.lab.clear()
-        blocker = self.submit("-t1:00:00")
-        self.lab.wait_for(lambda: self.lab.state(blocker) == "R", "the node is busy")
+        self.lab.runs(*ON_ONE_NODE, "-t1:00:00")
 
     def submit(self, *options: str) -> int:
         return self.lab.sbatch(*ON_ONE_NODE, *options)

@@ -197,8 +197,7 @@ def test_points_for_delays_are_as_many_as_are_needed(site: Site) -> None:
     plain = re.sub(r"PriorityJobFactor=\d+", "", "\nPartitionName=".join(lines))
     weight = {"PriorityWeightPartition": "0", "PriorityWeightAge": "100000"}
     site.slurm({**weight, "PartitionName": plain})
-    blocker = lab.sbatch("-wm1", "-n4", "-t90")
-    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
+    lab.runs("-wm1", "-n4", "-t90")
     jobs = {str(lab.sbatch("-wm1", "-n4", limit)) for limit in ("-t7-0", "-t1", "-t1", "-t1")}
     lab.wait_for(lambda: jobs <= {*lab.run("sprio", "-h", "-o", "%i").split()}, "sprio has them")
     try:

@@ -45,8 +45,7 @@ def checks(lab: SlurmLab) -> list[Check]:
 
 
 def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> None:
-    blocker = submit(lab, "normal")
-    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
+    lab.runs(*ON_ONE_NODE)
     jobs = {name: submit(lab, name) for name in ("normal", "long", "high")}
     lab.wait_for(
         lambda: len(lab.run("sprio", "-h", "-o", "%i").split()) == len(jobs), "sprio shows them"
@@ -69,8 +68,7 @@ def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> Non
 
 def test_what_a_user_takes_off_its_own_job_is_no_shortage(lab: SlurmLab) -> None:
     lab.clear()
-    blocker = submit(lab, "normal")
-    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
+    lab.runs(*ON_ONE_NODE)
     low = submit(lab, "normal", "--nice=100000", "-t7-0")
     submit(lab, "high", "-t7-0")
     lab.wait_for(lambda: str(low) in lab.run("sprio", "-h", "-o", "%i").split(), "sprio shows it")

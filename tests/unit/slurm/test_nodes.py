@@ -7,6 +7,7 @@ import pytest
 from rltuned.domain.cluster import Reservation, Resources
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import NodeName, UnixTime
+from rltuned.errors import SnapshotError
 from rltuned.slurm import nodes
 from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks
 from rltuned.slurm.nodes import (
@@ -121,12 +122,15 @@ def test_what_is_kept_from_jobs_is_in_no_total() -> None:
     assert (other.total.cpus, other.free.cpus, other.free.mem_mib) == (16, 2, 4000)
 
 
-def test_names_of_all_nodes_of_all_partitions() -> None:
+def test_nodes_of_all_partitions_and_those_that_give_whole_nodes() -> None:
     text = (
         "PartitionName=a AllocNodes=ALL Nodes=c[1-2],p1 TotalNodes=3\n"
-        "PartitionName=b Nodes=(null) TotalNodes=0\n\n"
+        "PartitionName=b Nodes=(null) TotalNodes=0 Exclusive=NODE\n\n"
+        "PartitionName=c Nodes=(null) TotalNodes=0 Exclusive=NO\n"
     )
-    assert read_partitions(text)[0] == {"c1", "c2", "p1"}
+    assert [*map(set, read_partitions(text))] == [{"c1", "c2", "p1"}, {"b"}]
+    with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
+        read_partitions("slurm_load_partitions")
 
 
 MAINT = (

@@ -13,7 +13,7 @@ from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import UNDO_COLUMNS, WATCH_COLUMNS
-from rltuned.slurm.nodes import is_schedulable, read_nodes, read_partitions
+from rltuned.slurm.nodes import is_schedulable, read_nodes
 from rltuned.slurm.request import Requests, split_evenly
 from rltuned.slurm.run import SlurmCli
 from rltuned.slurm.site import parse_config, read_site
@@ -278,16 +278,6 @@ def test_priority_basic_needs_no_sprio(tmp_path: Path) -> None:
     assert {j.site_factor for j in snapshot.pending} == {None}
 
 
-def test_garbage_site_factor_stays_unknown(tmp_path: Path) -> None:
-    job_id = RECORDED.ids["gpu_plain"]
-    text, count = re.subn(
-        rf"(?m)^({job_id}\x1f[0-9]+\x1f)0\x1f", "\\g<1>-2147483645\x1f", RECORDED.text("sprio")
-    )
-    assert count == 1
-    snapshot = replay(tmp_path, RECORDED, sprio=text).observe()
-    assert next(j for j in snapshot.pending if j.job_id == job_id).site_factor is None
-
-
 @pytest.mark.parametrize("cells", [{"ST": "P\x1b[31mD"}, {"JOBID": "9" * 30}, {"JOBID": "4_42"}])
 def test_values_that_slurm_cannot_mean_cost_that_job(tmp_path: Path, cells: dict[str, str]) -> None:
     seen = replay(tmp_path, RECORDED, squeue=edited("gpu_plain", **cells)).observe()
@@ -399,13 +389,6 @@ def _watched(job: PendingJob) -> dict[str, str]:
         "submittime": str(int(job.submitted_at)),
         "hetjobid": "0",
     }
-
-
-def test_partitions_that_give_whole_nodes_as_26_05_shows_them() -> None:
-    text = "PartitionName=a State=UP Exclusive=NODE\nPartitionName=b State=UP Exclusive=NO\n"
-    assert read_partitions(text)[1] == {"a"}
-    with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
-        read_partitions("slurm_load_partitions")
 
 
 def test_a_record_that_cannot_be_read_is_named() -> None:
