@@ -48,13 +48,9 @@ class Factors(NamedTuple):
         same = (other.priority, other.partition) == (self.priority, self.partition)
         best = max((self, other), key=lambda line: line.priority)
         uneven = self.uneven or not same
-        return self._replace(
-            priority=best.priority,
-            base=best.base,
-            rest=best.rest,
-            fair=best.fair,
-            uneven=uneven,
-        )
+        factor, live = self.site_factor, self.live
+        parts = best.priority, factor, live, best.base, best.rest, best.fair, self.partition
+        return Factors(*parts, uneven)
 
 
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
