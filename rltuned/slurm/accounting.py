@@ -160,7 +160,8 @@ class SacctRecord:
     None = not recorded. tasks: of an array that waits undivided. het: a part of a heterogeneous
     job. line: from 1. suspended_s: of the time between start and end. array: number of the array
     that it is a task of; task: which, None = several or none. key: JobIDRaw, or JobID where that is
-    all there is.
+    all there is. waits: the tasks that wait undivided. looked_s: how long one that has not ended
+    had run.
     """
 
     key: str
@@ -193,6 +194,8 @@ class SacctRecord:
     array: str = ""
     task: int | None = None
     kinds: Kinds = NO_KINDS
+    waits: tuple[Tasks, ...] = ()
+    looked_s: float = 0.0
 
     @property
     def ran_s(self) -> float | None:
@@ -239,7 +242,6 @@ class SacctAnswer:
 _Key = tuple[str, float]
 """A job id, and when it was submitted: a requeued job has several records."""
 _Times = tuple[float, float, float | None, float | None]
-_ENDED: Final[tuple[float, list[Tasks]]] = 0.0, []
 
 
 class Reading:
@@ -257,8 +259,6 @@ class Reading:
         wanted = () if digester is None else digester.wanted
         self._texts = {k: c for k, c in TEXT_COLUMNS.items() if k in wanted and c in names}
         self._known: dict[_Key, SacctRecord] = {}
-        self._open: dict[_Key, tuple[float, list[Tasks]]] = {}
-        """Of those that have not ended: how long they had run, and which tasks wait undivided."""
         self._gone: set[_Key] = set()
         """Those of which a row with an end is left out: no earlier look at them counts either."""
         self._doubted: set[_Key] = set()
@@ -294,9 +294,9 @@ class Reading:
                 runs.setdefault((record.key, record.start_s), []).append(record)
         records = [one for parts in runs.values() for one in self._joined(parts)]
         for key in waiting:
-            record, undivided = self._known[key], self._open[key][1]
-            apart = tasks.get((record.array, record.submit_s), []) if undivided else []
-            left = record.tasks - sum(any(u.holds(task) for u in undivided) for task in apart)
+            record = self._known[key]
+            apart = tasks.get((record.array, record.submit_s), []) if record.waits else []
+            left = record.tasks - sum(any(u.holds(task) for u in record.waits) for task in apart)
             if left > 0:
                 records.append(record if left == record.tasks else replace(record, tasks=left))
             else:
@@ -337,28 +337,20 @@ class Reading:
 
     def _add(self, row: Mapping[str, str], line: int) -> None:
         """Take a row, or leave out what it or an earlier one says. Raises LeaveOut, ValueError."""
-        submit_s, eligible_s, start_s, end_s = self._times(row)
-        undivided = _waiting_tasks(row["JobID"]) if start_s is None else []
-        opened = _ENDED if end_s is not None else (_elapsed_s(row) or 0.0, undivided)
-        times = submit_s, eligible_s, start_s, end_s
-        record = _record(row, line, times, sum(u.count for u in undivided), self._kinds(row))
+        record = _record(row, line, self._times(row), self._kinds(row))
         # without JobIDRaw its name changes with the tasks that wait
-        key = (f"{record.array}_[" if "[" in record.key else record.key), submit_s
+        key = f"{record.array}_[" if "[" in record.key else record.key, record.submit_s
         before = self._known.get(key)
         if before is not None:
             runs = [(one.start_s, one.end_s, one.user) for one in (before, record)]
-            if None not in {end_s, before.end_s} and runs[0] != runs[1]:
+            if None not in {record.end_s, before.end_s} and runs[0] != runs[1]:
                 self._doubted.add(key)
-            looked = self._open.get(key, _ENDED)
-            mine, other = _said(record, opened[0]), _said(before, looked[0])
+            mine, other = _said(record), _said(before)
             # which of two came first does not matter
             if mine < other or (mine == other and _bare(record) <= _bare(before)):
                 raise LeaveOut(AGAIN)
             self._found.leave_out(AGAIN, before.line)
         self._known[key] = record
-        self._open.pop(key, None)
-        if end_s is None:
-            self._open[key] = opened
 
     def _kinds(self, row: Mapping[str, str]) -> Kinds:
         if self._digester is None:
@@ -418,10 +410,8 @@ def _unfit(state: str, start_s: float | None, end_s: float | None, since: float)
     return "ends before it starts (clocks)" if end_s < start_s else ""
 
 
-def _record(
-    row: Mapping[str, str], line: int, times: _Times, tasks: int, kinds: Kinds
-) -> SacctRecord:
-    """tasks: that wait undivided. Raises LeaveOut, ValueError."""
+def _record(row: Mapping[str, str], line: int, times: _Times, kinds: Kinds) -> SacctRecord:
+    """Raises LeaveOut, ValueError."""
     asked, given = parse_tres(row["ReqTRES"]), parse_tres(row["AllocTRES"])
     if not asked and not given:
         raise LeaveOut("neither ReqTRES nor AllocTRES")
@@ -429,6 +419,7 @@ def _record(
     if len(types) > 1:
         raise LeaveOut("asks for several types of GPUs at once")
     array, _, task = row["JobID"].partition("_")
+    waits = _waiting_tasks(row["JobID"]) if times[2] is None else ()
     nodes = [n for n in (asked.get("node", 0), given.get("node", 0)) if n > 1]
     names_gpus = any(name.startswith("gres/gpu") for name in asked)
     return SacctRecord(
@@ -450,7 +441,7 @@ def _record(
         where=intern("" if absent(row["NodeList"]) else row["NodeList"].strip(NOT_ASKED)),
         priority=(int(row["Priority"]) if row["Priority"].isdecimal() else 0) or None,
         main="SchedMain" in row["Flags"],
-        tasks=max(1, tasks),
+        tasks=max(1, sum(some.count for some in waits)),
         het="+" in row["JobID"],
         reserved=bool(row["Reservation"]),
         constrained=bool(row["Constraints"]),
@@ -459,6 +450,8 @@ def _record(
         array=array if task else "",
         task=int(task) if _RAW.fullmatch(task) else None,
         kinds=kinds,
+        waits=waits,
+        looked_s=_elapsed_s(row) or 0.0 if times[3] is None else 0.0,
     )
 
 
@@ -481,7 +474,7 @@ def _limit_s(row: Mapping[str, str]) -> float:
     return max(60.0, 60.0 * int(text))
 
 
-def _waiting_tasks(job_id: str) -> list[Tasks]:
+def _waiting_tasks(job_id: str) -> tuple[Tasks, ...]:
     """Of an array that waits undivided, `17_[1-5]`; cut lists count as far as they go."""
     _, bracket, listed = job_id.partition("_[")
     found = list[Tasks]()
@@ -489,7 +482,7 @@ def _waiting_tasks(job_id: str) -> list[Tasks]:
         if part.endswith("..."):  # where sacct cuts the list (SLURM_BITSTR_LEN)
             break
         found.append(parse_tasks(part))
-    return found
+    return tuple(found)
 
 
 def _elapsed_s(row: Mapping[str, str]) -> float | None:
@@ -512,10 +505,10 @@ def _suspended_s(row: Mapping[str, str], start_s: float | None, end_s: float | N
     return min(end_s - start_s, max(0.0, lost_s))
 
 
-def _said(one: SacctRecord, elapsed_s: float) -> tuple[float, ...]:
-    """More of two rows about one record says the one with the greater. elapsed_s: 0 = it ended."""
+def _said(one: SacctRecord) -> tuple[float, ...]:
+    """More of two rows about one record says the one with the greater."""
     ends, starts = one.end_s is not None, one.start_s is not None
-    return ends, starts, one.start_s or 0.0, elapsed_s, -one.tasks
+    return ends, starts, one.start_s or 0.0, one.looked_s, -one.tasks
 
 
 def _bare(record: SacctRecord) -> str:
