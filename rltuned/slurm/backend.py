@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -66,7 +67,6 @@ from rltuned.slurm.squeue import (
     Row,
     SteppedTasks,
     id_of,
-    read_throttles,
     squeue,
 )
 from rltuned.slurm.values import absent, parse_epoch, parse_tasks
@@ -342,9 +342,12 @@ class SlurmBackend:
             del self._kept["throttles"]
 
         def ask() -> dict[str, int | None]:
-            names, together = ("arrayjobid", "arraytaskid"), layout._replace(per_record="")
-            rows = squeue(self.commands, together, self._new_marks(), names, "-t", "PD", broken=[])
-            return dict.fromkeys(arrays) | read_throttles(rows)
+            found: dict[str, int | None] = dict.fromkeys(arrays)
+            names = "arrayjobid", "arraytaskid"
+            for row in self._squeue(names, "-t", "PD", per_record="", broken=[]):
+                with suppress(ValueError):
+                    found[row["arrayjobid"]] = parse_tasks(row["arraytaskid"]).throttle
+            return found
 
         return self._known("throttles", ask)
 
@@ -368,10 +371,7 @@ class SlurmBackend:
             if reading != self._reading:
                 self._reading = reading
                 self._on_reading(reading)
-        marks, texts = self._new_marks(), self._texts
-        rows = squeue(
-            self.commands, layout, marks, names, "--noconvert", texts=texts, broken=broken
-        )
+        rows = self._squeue(names, "--noconvert", texts=self._texts, broken=broken)
         yield from rows if jobs is None else rows_of(jobs, rows, bad)
         bad += [Unreadable("job", "", why) for why in broken]
 
@@ -385,8 +385,12 @@ class SlurmBackend:
             return ReaderChoice(PYSLURM, TEXT, str(error))
         return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}, {len(jobs)} jobs")
 
-    def _squeue(self, names: tuple[str, ...], *words: str) -> Iterable[Row]:
-        return squeue(self.commands, self._known_site()[1], self._new_marks(), names, *words)
+    def _squeue(
+        self, names: tuple[str, ...], *words: str, per_record: str | None = None, **more: Any
+    ) -> Iterator[Row]:
+        """See squeue.squeue. per_record: None = as this release takes it."""
+        option = self._known_site()[1].per_record if per_record is None else per_record
+        return squeue(self.commands, option, self._new_marks(), names, *words, **more)
 
     def pending(
         self,
@@ -427,9 +431,7 @@ class SlurmBackend:
 
     def known(self) -> int:
         """How many jobs squeue shows in whatever state, each task of an array as one."""
-        layout, marks = self._known_site()[1], self._new_marks()
-        names, words = ("jobid", "arraytaskid"), ("-t", "all")
-        rows = squeue(self.commands, layout, marks, names, *words, broken=[])
+        rows = self._squeue(("jobid", "arraytaskid"), "-t", "all", broken=[])
         tasks = (row["arraytaskid"] for row in rows)
         return sum(1 if absent(listed) else parse_tasks(listed).count for listed in tasks)
 

@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -22,7 +21,7 @@ from rltuned.domain.kinds import NO_KINDS, Digester, KindName, Kinds
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
-from rltuned.slurm.columns import FIELDS, TEXT_COLUMNS, Layout, Marks, text, word_list
+from rltuned.slurm.columns import FIELDS, TEXT_COLUMNS, Marks, text, word_list
 from rltuned.slurm.request import UNASKED, Requests, shares_of
 from rltuned.slurm.run import Commands
 from rltuned.slurm.values import (
@@ -66,17 +65,17 @@ class JobsShown(NamedTuple):
 
 def squeue(
     commands: Commands,
-    layout: Layout,
+    per_record: str,
     marks: Marks,
     names: tuple[str, ...],
     *args: str,
     texts: tuple[KindName, ...] = (),
     broken: list[str] | None = None,
 ) -> Iterator[Row]:
-    """One squeue over all records of this cluster, in the order of their numbers. texts, broken:
-    as of Marks. Raises BackendError, SnapshotError.
+    """One squeue over all records of this cluster, in the order of their numbers. per_record: of
+    Layout. texts, broken: as of Marks. Raises BackendError, SnapshotError.
     """
-    words = ("--local", "-a", *filter(None, (layout.per_record,)), "-S", "i", *args)
+    words = ("--local", "-a", *filter(None, (per_record,)), "-S", "i", *args)
     # every user could read the marks as an argument
     environ = {"SQUEUE_FORMAT2": marks.columns(names, texts)}
     call, keys = commands.call("squeue", *words, environ=environ), (*names, *texts)
@@ -89,15 +88,6 @@ def squeue(
         elif "Exclusive" in row and row["oversubscribe"] == "NO":
             row["oversubscribe"] = "OK"
         yield row
-
-
-def read_throttles(rows: Iterable[Row]) -> dict[str, int | None]:
-    """The throttle of each array by rows that squeue has put together; None = it has none."""
-    found = dict[str, int | None]()
-    for row in rows:
-        with suppress(ValueError):
-            found[row["arrayjobid"]] = parse_tasks(row["arraytaskid"]).throttle
-    return found
 
 
 def told(row: Row) -> int:
