@@ -84,18 +84,15 @@ def line_of(known: dict[str, Any]) -> str:
     return json.dumps([known[name] for name in FIELDS], separators=(",", ":"))
 
 
-def ask(
-    folder: Path, load: str, version: str = "26.5.0", timeout_s: float = 60.0
-) -> tuple[str, dict[str, str]]:
-    cli = SlurmCli(timeout_s=timeout_s)
-    return ask_pyslurm(Commands(cli), interpreter(folder, load, version), (26, 5))
+def ask(python: Path, timeout_s: float = 60.0) -> tuple[str, dict[str, str]]:
+    return ask_pyslurm(Commands(SlurmCli(timeout_s=timeout_s)), python, (26, 5))
 
 
 def test_what_is_printed_by_pyslurm_does_not_get_into_the_answer(tmp_path: Path) -> None:
     known = {"id": 7, "priority": 3, "excluded_nodes": "n[1-2]"}
     load = "print('tres gpu'); return Jobs({7: Job(id=7, priority=3, excluded_nodes='n[1-2]')})"
     expected = {"7": line_of(dict.fromkeys(FIELDS) | known)}
-    assert ask(tmp_path, load) == ("26.5.0", expected)
+    assert ask(interpreter(tmp_path, load)) == ("26.5.0", expected)
 
 
 def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
@@ -103,7 +100,7 @@ def test_bytes_that_are_no_utf8_are_escaped_as_in_text(tmp_path: Path) -> None:
         "setattr(Job, 'account', property(lambda self: b'a\\xffb'.decode()))"
         "; return Jobs({7: Job(id=7)})"
     )
-    (line,) = ask(tmp_path, load)[1].values()
+    (line,) = ask(interpreter(tmp_path, load))[1].values()
     assert json.loads(line)[FIELDS.index("account")] == "a\\xffb"
 
 
@@ -126,7 +123,7 @@ def test_a_pyslurm_that_is_unfit_says_why(
         other = "class Other(dict)" if "class" in edit else "pass"
         module.write_text(module.read_text().replace(edit, other))
     with pytest.raises(UnusableError, match=why):
-        ask_pyslurm(Commands(SlurmCli(timeout_s=60.0)), python, (26, 5))
+        ask(python)
 
 
 def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
@@ -135,12 +132,12 @@ def test_a_python_without_pyslurm_or_no_python_is_unfit(tmp_path: Path) -> None:
         (tmp_path / "nowhere", r"pyslurm is not installed in .*/nowhere"),
     ):
         with pytest.raises(UnusableError, match=why):
-            ask_pyslurm(Commands(SlurmCli()), python, (26, 5))
+            ask(python)
 
 
 def test_a_controller_that_is_away_is_no_reason_for_text(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="pyslurm: Unable to contact") as caught:
-        ask(tmp_path, "raise RPCError('Unable to contact slurm controller')")
+        ask(interpreter(tmp_path, "raise RPCError('Unable to contact slurm controller')"))
     assert not isinstance(caught.value, UnusableError)
 
 
@@ -167,7 +164,7 @@ CUT = "jobs in the answer, .* were announced"
 )
 def test_an_answer_that_is_none_or_cut_is_refused(tmp_path: Path, out: str, why: str) -> None:
     with pytest.raises(SnapshotError, match=why):
-        ask_pyslurm(Commands(SlurmCli()), answering(tmp_path, out), (26, 5))
+        ask(answering(tmp_path, out))
 
 
 @pytest.mark.parametrize("line", ["[7]", "[7,", "7"])
