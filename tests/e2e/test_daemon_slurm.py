@@ -164,7 +164,7 @@ def test_plan_explain_and_check(slurm: SlurmLab, config: Path) -> None:
     assert rltuned("restore", "--all", config=config).returncode == 0
     done = rltuned("check", config=config)
     assert done.returncode == 0, done.stdout
-    assert "ok    slurm: Slurmctld" in done.stdout
+    assert "ok    slurm: the slurmctld on" in done.stdout
     assert queue(slurm).keys() == before.keys()
 
 
