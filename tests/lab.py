@@ -309,6 +309,12 @@ class SlurmLab:
         )
         return int(printed.strip().split(";")[0])
 
+    def runs(self, *options: str, **given: str) -> int:
+        """The same, of one that runs now."""
+        job = self.sbatch(*options, **given)
+        self.wait_for(lambda: self.state(job) == "R", f"job {job} runs")
+        return job
+
     def reconfigure(self, text: str | None = None) -> None:
         """Have slurm.conf read again, with this text. On 26.05 slurmctld starts again for it, and
         may be away; slurmd may still read, so the file is exchanged whole.

@@ -33,7 +33,7 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Rescue
 from rltuned.settings.source import load_rescue
-from rltuned.slurm.backend import SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import Fence
 from rltuned.slurm.values import AskedJob, asked_job
 
@@ -105,7 +105,7 @@ def restore(
     lease = open_lease(settings, clock)
     holds = (lease.elsewhere,) if lease else ()
     fence = Fence(clock.readings, daemon.max_snapshot_age_s, *holds)
-    undoer = SlurmUndoer(settings.slurm.cli(), clock.now, fence=fence)
+    undoer = SlurmBackend(settings.slurm.cli(), clock.now, fence=fence)
     with (
         closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
@@ -136,7 +136,7 @@ class _Work:
     clock: SystemClock
     journal: Journal
     lease: Lease | None
-    undoer: SlurmUndoer
+    undoer: SlurmBackend
     effort: Effort
     asked: AskedJob | None
     as_shown: bool

@@ -15,7 +15,7 @@ from typing import Final
 
 from rltuned.errors import SettingsError
 from rltuned.settings import Loaded
-from rltuned.slurm.config_checks import NEEDED
+from rltuned.slurm.run import NEEDED
 from rltuned.trusted import Flaw, flaws_on, owner_of
 
 SLURM_CONF: Final = Path("/etc/slurm/slurm.conf")
