@@ -5,15 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.lab.replay.metrics import (
-    Schedule,
-    bound,
-    fragmentation,
-    jain,
-    mean_fragmentation,
-    score,
-)
-from rltuned.lab.replay.plot import steps
+from rltuned.lab.replay.metrics import Schedule, bound, score
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
@@ -48,8 +40,6 @@ def test_the_figures_of_two_jobs() -> None:
     assert found.bsld == (1.0 + 35 / 10) / 2  # the floor of ten seconds
     assert found.makespan_s == 50.0
     assert found.utilisation == pytest.approx((2 * 50 + 5) / (4 * 50))
-    assert found.worst_user == "b"
-    assert found.fairness_users == pytest.approx(jain([1.0, 3.5]))
     assert (found.jobs, found.decisions) == (2, 3)
 
 
@@ -94,20 +84,3 @@ def test_no_policy_beats_the_bound(
     wait_s, jct_s = bound([done], 4)
     assert wait_s <= done.wait_s.mean() + 1e-9
     assert jct_s <= (done.end_s - done.submit_s).mean() + 1e-9
-
-
-def test_fragmentation_counts_scraps_only() -> None:
-    where = cluster(("n1", 4), ("n2", 4))
-    jobs = [job("a", 0, 10, 4), job("b", 0, 20, 2)]
-    done = simulate(Scenario.of(where, jobs), "fcfs", Protocol())
-    times, levels = fragmentation(done, where)
-    # until 10: 2 of 4 free on n2: 1 - (4/4)/2; until 20: n1 free as well: 1 - (4 + 1)/6
-    assert times.tolist() == [0.0, 10.0, 20.0]
-    assert levels.tolist() == pytest.approx([0.5, 1 / 6, 0.0])
-    assert mean_fragmentation([done], where) == pytest.approx(1 / 3)
-
-
-def test_steps_count_from_begin_to_end() -> None:
-    times, level = steps(np.array([0.0, 1.0]), np.array([2.0, 2.0]), np.array([1.0, 3.0]))
-    assert times.tolist() == [0.0, 1.0, 2.0]
-    assert level.tolist() == [1.0, 4.0, 0.0]

@@ -138,11 +138,13 @@ def evaluate(
         for at in (LOADS if load is None else load)
     ]
     players = {name: evaluation.plays_of(seeds, protocol) for name, seeds in contestants.items()}
-    with progress() as bar:
-        found = [
-            evaluation.evaluate_on(scenario, players, plan, rules=rules, protocol=protocol)
-            for scenario, plan in bar.track(list(product(scenarios, plans)), description="evaluate")
-        ]
+    found, every = [], list(product(scenarios, plans))
+    with progress() as show:
+        for number, (scenario, plan) in enumerate(every):
+            show("evaluate", number / len(every))
+            found.append(
+                evaluation.evaluate_on(scenario, players, plan, rules=rules, protocol=protocol)
+            )
     if (fewest := min(one.plan.window_jobs for one in found)) < window_jobs:
         flags.warn(f"windows have {fewest} jobs, not {window_jobs}: that part has no room for more")
     if any(not one.disjoint for one in found):

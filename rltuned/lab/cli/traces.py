@@ -13,7 +13,7 @@ from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
-from rltuned.lab.cli.options import Bars, progress, shown_trace, warn_of_bad
+from rltuned.lab.cli.options import progress, shown_trace, warn_of_bad
 from rltuned.lab.replay.fetch import SOURCES, fetch
 from rltuned.lab.replay.readers import (
     ParsedTrace,
@@ -143,8 +143,8 @@ def fetch_command(
     if name not in SOURCES:
         raise TraceError(f"no public trace {name!r}; there are {', '.join(SOURCES)}")
     source, folder = SOURCES[name], out or Path(name)
-    with progress() as bar:
-        fetch(source, folder, Bars(bar).show, stored)
+    with progress() as show:
+        fetch(source, folder, show, stored)
     warn(f"{name}: {source.paper}, {source.licence}; cite them")
     warn(f"rltuned traces convert {source.convert.format(folder=folder)} --out {name}.csv.gz")
 

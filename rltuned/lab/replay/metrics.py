@@ -9,14 +9,13 @@ is that span.
 import csv
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.lab.replay.trace_file import number_text
 from rltuned.sim.cluster import Cluster
@@ -90,10 +89,6 @@ class Scores:
     decisions: int
     writes: int
     elapsed_s: float
-    fairness_users: float
-    worst_user: str
-    worst_user_bsld: float
-    fairness_partitions: float
 
 
 def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
@@ -104,10 +99,6 @@ def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
     wait_s = _joined([s.wait_s[k] for s, k in zip(schedules, scored, strict=True)])
     slowdown = _joined([s.slowdown[k] for s, k in zip(schedules, scored, strict=True)])
     jct_s = _joined([(s.end_s - s.submit_s)[k] for s, k in zip(schedules, scored, strict=True)])
-    users = [u for s, k in zip(schedules, scored, strict=True) for u in s.users[k]]
-    partitions = [p for s, k in zip(schedules, scored, strict=True) for p in s.partitions[k]]
-    by_user = _means(users, slowdown)
-    worst = max(by_user, key=lambda u: by_user[u])
     p50, p95, p99 = np.percentile(wait_s, [50, 95, 99])
     return Scores(
         wait_s=float(wait_s.mean()),
@@ -123,10 +114,6 @@ def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
         decisions=sum(s.decisions for s in schedules),
         writes=sum(s.writes for s in schedules),
         elapsed_s=sum(s.elapsed_s for s in schedules),
-        fairness_users=jain(list(by_user.values())),
-        worst_user=worst,
-        worst_user_bsld=by_user[worst],
-        fairness_partitions=jain(list(_means(partitions, slowdown).values())),
     )
 
 
@@ -136,50 +123,6 @@ def utilisation(schedule: Schedule, cluster_gpus: int) -> float:
     used_s = np.clip(schedule.end_s, first, last) - np.clip(schedule.start_s, first, last)
     whole = cluster_gpus * (last - first)
     return float(((used_s * schedule.gpus).sum() + schedule.lost_gpu_s) / whole) if whole else 0.0
-
-
-def fragmentation(schedule: Schedule, cluster: Cluster) -> tuple[FloatArray, FloatArray]:
-    """(times, levels) of `cff` of core/features: each level holds from its time to the next one.
-
-    1 - sum(f^2 / G) / sum(f) over nodes with f of G GPUs free; 0 when every free GPU stands on an
-    otherwise free node or none is free.
-    """
-    total = np.array([n.total.gpus for n in cluster.nodes], dtype=np.float64)
-    column = {n.name: i for i, n in enumerate(cluster.nodes)}
-    taken = [
-        (job, column[NodeName(part.rpartition(":")[0])], int(part.rpartition(":")[2]))
-        for job, text in enumerate(schedule.nodes)
-        for part in text.split("|")
-    ]
-    job, node, gpus = np.array([row for row in taken if row[2]], dtype=np.int64).reshape(-1, 3).T
-    at = np.concatenate([schedule.start_s[job], schedule.end_s[job]])
-    node, change = np.tile(node, 2), np.concatenate([-gpus, gpus])
-    order = np.lexsort((at, node))
-    at, node, change = at[order], node[order], change[order]
-    run, first = np.cumsum(change), np.searchsorted(node, node)
-    free = total[node] + run - (run - change)[first]  # of the node, after each change
-    squares = (free**2 - (free - change) ** 2) / total[node]
-    times, moment = np.unique(at, return_inverse=True)
-    all_free = total.sum() + np.cumsum(np.bincount(moment, change))
-    whole = total.sum() + np.cumsum(np.bincount(moment, squares))
-    scraps = np.maximum(0.0, 1.0 - whole / np.maximum(all_free, 1.0))
-    return times, np.where(all_free > 0, scraps, 0.0)
-
-
-def mean_fragmentation(schedules: Sequence[Schedule], cluster: Cluster) -> float:
-    """Time-weighted mean from the first start to the last end, and then over the windows."""
-    means = []
-    for schedule in schedules:
-        times, levels = fragmentation(schedule, cluster)
-        spans = np.diff(times)
-        means.append(float((levels[:-1] * spans).sum() / spans.sum()) if len(spans) else 0.0)
-    return float(np.mean(means))
-
-
-def jain(values: Sequence[float]) -> float:
-    """Jain's index: 1 when all are equal, 1/n when one has everything."""
-    x = np.asarray(values, dtype=np.float64)
-    return float(x.sum() ** 2 / (len(x) * (x * x).sum()))
 
 
 def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, float]:
@@ -239,12 +182,6 @@ def _joined(parts: Sequence[FloatArray]) -> FloatArray:
     return np.concatenate(parts)
 
 
-def _means(names: Sequence[str], values: FloatArray) -> dict[str, float]:
-    found, inverse = np.unique(np.asarray(names, dtype=object).astype(str), return_inverse=True)
-    sums = np.bincount(inverse, weights=values)
-    return dict(zip(found.tolist(), (sums / np.bincount(inverse)).tolist(), strict=True))
-
-
 # -- A comparison on paper: JSON, table rows, one line per job ------------------------------------
 
 
@@ -266,26 +203,13 @@ def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> di
 
 
 def document(
-    played: Mapping[str, Sequence[Schedule]],
-    cluster: Cluster,
-    *,
-    skipped: int = 0,
-    details: bool = False,
+    played: Mapping[str, Sequence[Schedule]], cluster: Cluster, *, skipped: int = 0
 ) -> dict[str, object]:
-    """What `rltuned simulate --json` prints; details add every figure and the lower bound."""
+    """What `rltuned simulate --json` prints."""
     scores = scores_of(played, cluster.gpus)
     figures = {n: {key: getattr(s, key) for key in CONTRACT} for n, s in scores.items()}
-    if details:
-        for name, schedules in played.items():
-            scraps = mean_fragmentation(schedules, cluster)
-            figures[name] = asdict(scores[name]) | {"fragmentation": scraps}
     whole: dict[str, object] = {"jobs": next(iter(scores.values())).jobs, "policies": figures}
-    if skipped:
-        whole["skipped_impossible"] = skipped
-    if details:
-        wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
-        whole["bound"] = {"wait_s": wait_s, "jct_s": jct_s}
-    return whole
+    return whole | ({"skipped_impossible": skipped} if skipped else {})
 
 
 def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:

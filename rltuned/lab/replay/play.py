@@ -18,7 +18,6 @@ from rltuned.lab.kernel.loop import Faults, Log
 from rltuned.lab.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN
 from rltuned.lab.kernel.state import NO_PLAN, Setup, Shares, Slurm, empty_queue, empty_state
-from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
@@ -126,10 +125,7 @@ def run(
     state = empty_state(setup.hardware, setup.shapes, jobs, plan_for(setup))
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
     queue = empty_queue(setup, ranking.key, arrive_s, fixed=ranking.rule == FIXED)
-    passes, log = watched(
-        lambda: loop.play(setup, state, ranking, queue, cycles, eyes, faults),
-        lambda: float(np.mean(~np.isnan(state.start_s))),
-    )
+    passes, log = loop.play(setup, state, ranking, queue, cycles, eyes, faults)
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):
         down = ": the nodes they need are down or drained to the end" if len(faults.at_s) else ""

@@ -292,15 +292,16 @@ def play_all(
     protocol: Protocol,
     trust: float = 1.0,
     *,
-    report: Callable[[str, int], None] = lambda _policy, _number: None,
+    report: Callable[[str, float], None] = lambda _policy, _part: None,
 ) -> dict[str, list[Schedule]]:
     """Play all of them under every policy: the same jobs, the same placement and backfill. report:
-    called after each play with the policy and the scenario's number.
+    called with the policy and the part of its scenarios that are played.
     """
     found: dict[str, list[Schedule]] = {}
     for policy in policies:
         found[policy] = []
         for number, scenario in enumerate(scenarios):
+            report(policy, number / len(scenarios))
             found[policy].append(simulate(scenario, policy, protocol, trust))
-            report(policy, number)
+        report(policy, 1.0)
     return found

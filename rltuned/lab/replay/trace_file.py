@@ -10,10 +10,11 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -254,16 +255,23 @@ def _faults(row: list[str], where: str) -> list[Fault]:
 # -- Rows of any text file -------------------------------------------------------------------------
 
 
+@contextmanager
+def text_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a text file, plain or gzip. Raises TraceError: it cannot be read."""
+    try:
+        with unpacked(path) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(f"{path}: cannot be read: {why}") from error
+
+
 def read_text(path: Path) -> str:
     """A text file, plain or gzip. Bytes that are not UTF-8 appear as backslash escapes. Raises
     TraceError: it cannot be read.
     """
-    try:
-        with unpacked(path) as file:
-            raw = file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise TraceError(f"{path}: cannot be read: {why}") from error
+    with text_bytes(path) as file:
+        raw = file.read()
     if raw[:2] in UTF_16:
         raise TraceError(f"{path}: is UTF-16 text; `iconv -f UTF-16 -t UTF-8` makes UTF-8 of it")
     return raw.decode("utf-8-sig", "backslashreplace")
