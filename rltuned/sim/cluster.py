@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
@@ -43,6 +43,14 @@ class _File(BaseModel, extra="forbid", strict=True):
     partitions: list[_PartitionTable] = []
 
 
+class Whole(NamedTuple):
+    """All that a cluster has."""
+
+    gpus: int
+    cpus: int
+    nodes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Idle hardware: every node free and schedulable, in name order; partitions in file order."""
@@ -54,6 +62,10 @@ class Cluster:
     @property
     def gpus(self) -> int:
         return sum(n.total.gpus for n in self.nodes)
+
+    @property
+    def whole(self) -> Whole:
+        return Whole(self.gpus, sum(n.total.cpus for n in self.nodes), len(self.nodes))
 
     @property
     def default_partition(self) -> str:

@@ -20,8 +20,7 @@ from rltuned.domain.plan import (
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.sim.backend import SimBackend
-from rltuned.sim.dispatch import FIRST_PRIORITY, Natural
-from rltuned.sim.world import Fault, NodeFault, Rules, World
+from rltuned.sim.world import FIRST_PRIORITY, Fault, Natural, NodeFault, Rules, World
 from tests.pages import ROOT
 from tests.sim.worlds import cluster, job
 

@@ -19,9 +19,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, NodeFault, Rules, World
+from rltuned.sim.world import AGE_ONLY, Fault, NodeFault, Rules, World
 from tests.fakes import alone
 from tests.sim.reference import as_schedule, play_decided
 from tests.sim.worlds import calm, cases, cluster, job

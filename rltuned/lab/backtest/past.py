@@ -30,8 +30,8 @@ from rltuned.lab.backtest.site import (
 )
 from rltuned.lab.replay.metrics import FloatArray
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import EmptyCluster, TraceJob
+from rltuned.sim.world import BackfillRule
 from rltuned.slurm.accounting import LATE_S, OF_A_TRACE, SHORTEST_S, SacctAnswer, SacctRecord
 from rltuned.slurm.values import expand_hosts
 from rltuned.text import counted

@@ -18,8 +18,8 @@ from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import SnapshotError, TraceError
 from rltuned.files import refuse_device
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule, Natural, Whole
 from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import BackfillRule, Natural
 from rltuned.slurm.accounting import SacctRecord
 from rltuned.slurm.nodes import gpus_by_type, is_schedulable
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
@@ -188,12 +188,11 @@ def residual_priority(
     the played factors do not explain of it counts for the job from its submit on, unchanged. It
     says nothing of run times. False: there is nothing of the kind, or it is not known.
     """
-    natural, cluster = site.natural, site.cluster
+    natural, cluster, whole = site.natural, site.cluster, site.cluster.whole
     started = [record for record, _ in rows if record.start_s is not None]
     known = sum(record.priority is not None for record in started)
     if not site.other_weight or known < RECORDED * max(1, len(started)):
         return natural, False
-    whole = Whole(cluster.gpus, sum(n.total.cpus for n in cluster.nodes), len(cluster.nodes))
     factors = {p.name: p.priority_factor for p in cluster.partitions}
     most = max(1, *factors.values())
     own: list[int | None] = []

@@ -36,7 +36,6 @@ from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.orders import in_cycles, layers_of
 from rltuned.lab.replay.play import Played, run
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
-from rltuned.lab.replay.run import Learning
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.report import plots
 from rltuned.lab.train.predictor import FEWEST_JOBS, fit
@@ -46,9 +45,8 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.report import render
 from rltuned.settings import Settings
-from rltuned.sim.dispatch import Pending
 from rltuned.sim.limits import spearman
-from rltuned.sim.world import Rules, World, by_priority
+from rltuned.sim.world import Pending, Rules, World, by_priority
 from rltuned.slurm.accounting import SacctAnswer
 from rltuned.text import utc
 
@@ -134,13 +132,10 @@ def play_plugged(past: Past, policy: Policy, protocol: Protocol) -> Played:
     rules = Rules(backfill=past.site.backfill, natural=past.site.natural)
     world = World(past.site.cluster, past.jobs, rules=rules, order=order)
     # what waited at the beginning of the record may start at 0
-    decided = DecidedWorld(world, protocol, past.split_s, looks_at_s=0.0)
-    predictor, rows = protocol.predictor, []
-    learning = None if predictor is None else Learning(world, past.jobs, predictor)
+    decided, rows = DecidedWorld(world, protocol, past.split_s, looks_at_s=0.0, learns=True), []
     while (seen := decided.due()) is not None:
         before = ranks()
-        known = {} if learning is None else learning.predicted(seen)
-        changes = len(decided.decide(seen, policy, known).plan.actions)
+        changes = len(decided.decide(seen, policy).plan.actions)
         shifts = [abs(rank - before[number]) for number, rank in ranks().items()]
         furthest, mean = (max(shifts), sum(shifts) / len(shifts)) if changes else (0, 0.0)
         rows.append((world.now, len(shifts), changes, mean, furthest))

@@ -24,7 +24,7 @@ from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT
 from rltuned.policies.generations import TUNED
 from rltuned.policies.plugins import Plugin, policy_named
 from rltuned.settings import Loaded, Settings
-from rltuned.sim.dispatch import BackfillRule
+from rltuned.sim.world import BackfillRule
 from rltuned.stats import percent
 
 app = typer.Typer()

@@ -25,8 +25,8 @@ from rltuned.lab.train.settings import set_by
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings.keys import SlurmKeys
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.trace import Bad, Trace
+from rltuned.sim.world import BackfillRule
 from rltuned.slurm.values import asked_moment
 
 S = TypeVar("S")

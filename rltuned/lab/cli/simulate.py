@@ -17,9 +17,8 @@ from rltuned.lab.replay.metrics import Schedule, bound, document, scores_of, wri
 from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, policy_of
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
-from rltuned.sim.dispatch import AGE_ONLY, Natural
 from rltuned.sim.trace import Bad
-from rltuned.sim.world import Fault, Rules
+from rltuned.sim.world import AGE_ONLY, Fault, Natural, Rules
 from rltuned.solver import Cbc
 
 app = typer.Typer()

@@ -42,8 +42,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import LAYERS, NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.dispatch import AGE_ONLY, FIRST_PRIORITY, Whole
 from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import AGE_ONLY, FIRST_PRIORITY
 
 # What a scheduler may know of the run times of a trace's jobs: their kinds, and a predictor.
 
@@ -323,9 +323,7 @@ def _dynamic(
 
 def _plain(scenario: Scenario) -> Ranking:
     """First come, first served, with Slurm's points beside it."""
-    natural, cluster, count = scenario.rules.natural, scenario.cluster, len(scenario)
-    cpus = sum(n.total.cpus for n in cluster.nodes)
-    whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
+    natural, whole, count = scenario.rules.natural, scenario.cluster.whole, len(scenario)
     shares = np.array(
         [natural.size(r.total, r.nodes, whole) for r in scenario.prepared.requests],
         dtype=np.float64,

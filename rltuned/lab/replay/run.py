@@ -2,20 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from rltuned.core.decide import Policy
-from rltuned.core.memory import Job, RunTimeMemory, key_of
-from rltuned.core.pools import Sizes
-from rltuned.domain.jobs import JobRun, RunningJob, Share
-from rltuned.domain.kinds import Kinds
-from rltuned.domain.snapshot import RunTimes, Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.core.memory import Job
+from rltuned.domain.jobs import Share
 from rltuned.errors import TraceError
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import FloatArray, Schedule
@@ -24,78 +19,11 @@ from rltuned.lab.replay.play import Played, load
 from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE, Protocol, by_default, policy_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
-from rltuned.policies.predictor import Predictor, feed
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import AGE_ONLY, Natural
-from rltuned.sim.trace import EmptyCluster, TraceJob, in_partition
-from rltuned.sim.world import Fault, Rules, World
+from rltuned.sim.trace import EmptyCluster, TraceJob
+from rltuned.sim.world import AGE_ONLY, Fault, Natural, Rules, World
 
 Seen = TypeVar("Seen", bound=Job)
-
-
-def play_decided(
-    world: World, policy: Policy, protocol: Protocol, learning: "Learning | None" = None
-) -> DecidedWorld:
-    """Play to the end of the last job. learning: of the same world. Raises TraceError: a job can
-    never start.
-    """
-    decided = DecidedWorld(world, protocol)
-    while (snapshot := decided.due()) is not None:
-        decided.decide(snapshot, policy, {} if learning is None else learning.predicted(snapshot))
-    return decided
-
-
-def play_plugged(scenario: "Scenario", policy: Policy, protocol: Protocol) -> DecidedWorld:
-    """Play a policy of another package, with the run times that a daemon predicts. Raises
-    TraceError: a job can never start; PolicyError: the package's code fails.
-    """
-    world, predictor = scenario.world(), protocol.predictor
-    learning = None if predictor is None else Learning(world, scenario.jobs, predictor)
-    return play_decided(world, policy, protocol, learning)
-
-
-class Learning:
-    """What a daemon learns of run times from look to look. jobs: numbered from 1."""
-
-    def __init__(self, world: World, jobs: Sequence[TraceJob], predictor: Predictor) -> None:
-        self._world, self._jobs = world, jobs
-        self._memory = RunTimeMemory(predictor.logits)
-        self._memory.size_of = Sizes(world.capacity).of
-        self._partitions = {p.name: p for p in world.cluster.partitions}
-        names = dict.fromkeys(["", *(job.name for job in jobs)])
-        self._kinds = {name: Kinds(name=number) for number, name in enumerate(names)}
-        self._ended = 0
-
-    def predicted(self, snapshot: Snapshot) -> RunTimes:
-        """Of the waiting jobs of a look."""
-        ended = list(self._ends())
-        here: list[Job] = [*snapshot.pending, *snapshot.running, *(run.job for run in ended)]
-        came, started = self._memory.news({key_of(job): job for job in here})
-        feed(self._memory, map(self._dressed, came), map(self._dressed, started), ended)
-        return self._memory.predicted(snapshot.pending)
-
-    def _ends(self) -> Iterator[JobRun]:
-        """Since the last look."""
-        done = list(islice(self._world.finished.values(), self._ended, None))
-        self._ended += len(done)
-        for one in done:
-            job, name = one.job, one.job.partition or self._world.cluster.default_partition
-            run = RunningJob(
-                job_id=JobId(one.number),
-                started_at=UnixTime(one.started_at),
-                request=in_partition(job.request(), self._partitions[name]),
-                shares=(),
-                partition=name,
-                user=job.user,
-                account=job.account,
-                submitted_at=UnixTime(job.submit_s),
-            )
-            yield JobRun(self._dressed(run), UnixTime(one.ended_at))
-
-    def _dressed(self, job: Seen) -> Seen:
-        """With what the world does not show of it."""
-        of = self._jobs[job.job_id - 1]
-        return replace(job, qos=of.qos, kinds=self._kinds[of.name])
 
 
 def whole(
@@ -187,11 +115,8 @@ def simulate(scenario: Scenario, policy: str, protocol: Protocol, trust: float =
         raise TraceError(f"policy {policy!r} plays with --mode cycle only")
     began = time.perf_counter()
     if isinstance(chosen, Plugin) or (protocol.is_joint and not isinstance(chosen, str)):
-        decided = (
-            play_plugged(scenario, chosen, protocol)
-            if isinstance(chosen, Plugin)
-            else play_decided(scenario.world(), chosen, protocol)
-        )
+        learns = isinstance(chosen, Plugin)
+        decided = DecidedWorld(scenario.world(), protocol, learns=learns).play(chosen)
         return schedule_of(
             decided.world, scenario, began, decisions=decided.decisions, writes=decided.writes
         )

@@ -24,9 +24,10 @@ from rltuned.lab.compare import (
     paired,
 )
 from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
 from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
-from rltuned.lab.replay.run import play_plugged, scheduled
+from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import play_policy
 from rltuned.lab.train.settings import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS, RULE, RULES
@@ -34,7 +35,7 @@ from rltuned.policies.actor import Actor, Verdict, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.report import render
-from rltuned.sim.dispatch import AGE_ONLY
+from rltuned.sim.world import AGE_ONLY
 
 FIGURE: Final = "wait and slowdown"
 DIGITS: Final = 4
@@ -74,7 +75,8 @@ def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
 
     def play(window: Scenario) -> FloatArray:
         """As the rules beside it, where Slurm orders by age alone."""
-        ended = play_plugged(window.ordered_by(AGE_ONLY), plugin, protocol).world.finished
+        world = window.ordered_by(AGE_ONLY).world()
+        ended = DecidedWorld(world, protocol, learns=True).play(plugin).world.finished
         return np.array([ended[number].started_at for number in range(1, len(window) + 1)])
 
     return play
