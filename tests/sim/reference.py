@@ -6,7 +6,6 @@ observe, decide, apply, once per interval, with a journal's memory of what was w
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from rltuned.core.features import (
 from rltuned.core.order import Order, bounded
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.play import Played, played_by
 from rltuned.lab.replay.protocol import CLAIRVOYANT, CLAIRVOYANT_AREA, Protocol, policy_of
 from rltuned.lab.replay.run import schedule_of
 from rltuned.lab.replay.scenario import Scenario
@@ -26,14 +26,6 @@ from rltuned.sim.backend import snapshot_of
 from rltuned.sim.world import AGE_ONLY, Natural, Pending, World
 
 Ranking = Callable[[World], Sequence[Pending]]
-
-
-class PlayedWorld(NamedTuple):
-    """A world at its end, how often the queue was ranked, and how many numbers were written."""
-
-    world: World
-    decisions: int
-    writes: int
 
 
 def plainly(window: Scenario, policy: str, protocol: Protocol) -> Schedule:
@@ -49,9 +41,8 @@ def plainly(window: Scenario, policy: str, protocol: Protocol) -> Schedule:
     return as_schedule(play_decided(window, chosen, protocol), window)
 
 
-def as_schedule(played: PlayedWorld, window: Scenario) -> Schedule:
-    world, decisions, writes = played
-    return schedule_of(world, window, 0.0, decisions=decisions, writes=writes)
+def as_schedule(played: Played, window: Scenario) -> Schedule:
+    return schedule_of(played, window, 0.0)
 
 
 def scorer_of(name: str) -> Policy | Ranking:
@@ -63,7 +54,7 @@ def scorer_of(name: str) -> Policy | Ranking:
     return found
 
 
-def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) -> PlayedWorld:
+def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) -> Played:
     """Order the queue at every event, by a policy or by what no policy can know."""
     ranking = policy if callable(policy) else by_policy(policy, protocol.order)
     passes = 0
@@ -78,13 +69,13 @@ def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) 
     )
     while world.next_time() is not None:
         world.step()
-    return PlayedWorld(world, passes, 0)
+    return played_by(world, passes, {})
 
 
-def play_decided(window: Scenario, policy: Policy, protocol: Protocol) -> PlayedWorld:
+def play_decided(window: Scenario, policy: Policy, protocol: Protocol) -> Played:
     """Let the daemon's own decision write priorities, once per interval or at every event."""
     decided = DecidedWorld(window.world(), replace(protocol, solver=None)).play(policy)
-    return PlayedWorld(decided.world, decided.decisions, decided.writes)
+    return played_by(decided.world, decided.decisions, decided.written)
 
 
 def by_policy(policy: Policy, order: Order | None) -> Ranking:

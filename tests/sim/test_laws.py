@@ -192,7 +192,8 @@ def test_a_rule_that_asks_for_no_delay_needs_no_backlog_within_the_bounds(case: 
     scenario = Scenario.of(*case)
     ranking, eyes = orders.at_events("fcfs", scenario, DEFAULT)
     assert (ranking.rule, ranking.bounded) == (FIXED, False)
-    weighed = orders._dynamic(STATIC, scenario, DEFAULT, BASELINES["fcfs"])
+    demand = scenario.demand(DEFAULT, BASELINES["fcfs"])
+    weighed = orders._plain(scenario)._replace(rule=STATIC, demand=demand, bounded=True)
     found, same = (play.run(scenario, one, eyes=eyes).start_s for one in (ranking, weighed))
     assert found.tolist() == same.tolist()
 

@@ -24,8 +24,6 @@ def schedule(
         end_s=np.array(start, dtype=float) + np.array(run),
         duration_s=np.array(run, dtype=float),
         gpus=np.array(gpus, dtype=float),
-        users=tuple("ab"[i % 2] for i in range(count)),
-        partitions=("p",) * count,
         nodes=("n:1",) * count,
         decisions=3,
         elapsed_s=0.5,

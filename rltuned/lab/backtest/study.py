@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from rltuned import __version__
 from rltuned.core.decide import Policy
 from rltuned.core.slurm_plan import Parameters
-from rltuned.domain.units import JobId
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.sacct_files import Report
 from rltuned.lab.backtest.site import backfill_text, line_to_write
@@ -30,11 +29,10 @@ from rltuned.lab.compare import (
     change_of_quantile,
     stretches_of,
 )
-from rltuned.lab.kernel.state import Shares
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import slowdown
 from rltuned.lab.replay.orders import in_cycles, layers_of
-from rltuned.lab.replay.play import Played, run
+from rltuned.lab.replay.play import Played, played_by, run
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.report import plots
@@ -118,8 +116,7 @@ def _judged(past: Past, played: Played) -> Played:
 
 def play_plugged(past: Past, policy: Policy, protocol: Protocol) -> Played:
     """The same for a policy of another package: with objects in place of the kernel, which cannot
-    call it, a hundred times as long, on nodes that are not known. Raises PolicyError: it gives no
-    usable delays.
+    call it, a hundred times as long. Raises PolicyError: it gives no usable delays.
     """
 
     def order(world: World) -> Iterable[Pending]:
@@ -139,19 +136,7 @@ def play_plugged(past: Past, policy: Policy, protocol: Protocol) -> Played:
         shifts = [abs(rank - before[number]) for number, rank in ranks().items()]
         furthest, mean = (max(shifts), sum(shifts) / len(shifts)) if changes else (0, 0.0)
         rows.append((world.now, len(shifts), changes, mean, furthest))
-    ended = [world.finished[number] for number in range(1, len(past.jobs) + 1)]
-    nowhere = np.zeros(0, dtype=np.int64)
-    played = Played(
-        start_s=np.array([one.started_at for one in ended]),
-        end_s=np.array([one.ended_at for one in ended]),
-        offset=np.zeros(len(ended) + 1, dtype=np.int64),
-        shares=Shares(nowhere, nowhere, nowhere, nowhere, nowhere),
-        decisions=decided.decisions,
-        cycles=rows,
-        writes=np.array([decided.written.get(JobId(n + 1), 0) for n in range(len(ended))]),
-        lost_gpu_s=0.0,
-    )
-    return _judged(past, played)
+    return _judged(past, played_by(world, decided.decisions, decided.written, rows))
 
 
 def protocol_of(

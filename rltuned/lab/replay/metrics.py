@@ -52,11 +52,9 @@ class Schedule:
     end_s: FloatArray
     duration_s: FloatArray
     gpus: FloatArray
-    users: tuple[str, ...]
-    partitions: tuple[str, ...]
-    nodes: tuple[str, ...]
-    decisions: int
-    elapsed_s: float
+    nodes: tuple[str, ...] = ()
+    decisions: int = 0
+    elapsed_s: float = 0.0
     lost_gpu_s: float = 0.0
     warmup: int = 0
     writes: int = 0
