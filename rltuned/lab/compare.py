@@ -113,16 +113,6 @@ def student(values: FloatArray) -> tuple[float, float]:
     return mean - half, mean + half
 
 
-def sign_test(wins: int, losses: int) -> float:
-    """Two-sided chance of a split at least so uneven between equals; ties are left out."""
-    count, most = wins + losses, max(wins, losses)
-    if count == 0:
-        return 1.0
-    tail = sum(math.comb(count, k) for k in range(most, count + 1))
-    return min(1.0, float(2 * tail / 2**count))
-
-
-TIE: Final = 1e-9
 _LEAST: Final = 1e-12
 LARGER_IS_BETTER: Final[Set[str]] = frozenset({"utilisation"})
 ADDED: Final[Mapping[str, float]] = {"bsld": 0.0, "utilisation": 1e-6}
@@ -229,16 +219,10 @@ def _change(base: float, own: float, samples: list[FloatArray], units: int) -> C
 class Paired(Change):
     """One metric of k windows: change of the mean. geometric: the same of the mean log ratio.
 
-    wins: windows in which own is better. sign: chance of so uneven a split if both were equal
-    (two-sided). seeds: the change of each training seed, where there are several. One window has no
-    interval.
+    seeds: the change of each training seed, where there are several. One window has no interval.
     """
 
     geometric: Change = Change(1.0, 1.0, 0.0)
-    wins: int = 0
-    losses: int = 0
-    ties: int = 0
-    sign: float = 1.0
     seeds: tuple[float, ...] = ()
 
 
@@ -250,9 +234,6 @@ def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
     # windows without any wait say nothing about a ratio: a second beside a second is no change
     more = ADDED.get(metric, 1.0)
     logs = np.log((each + more) / (other + more)).mean(axis=0)
-    better = (1.0 if metric in LARGER_IS_BETTER else -1.0) * (mean - other)
-    near = TIE * np.maximum(np.abs(mean), np.abs(other))
-    wins, losses = int((better > near).sum()), int((better < -near).sum())
     low, high = _ends_of_ratio(mean, other, base)
     return Paired(
         base,
@@ -261,10 +242,6 @@ def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
         low,
         high,
         geometric=of_logs(logs),
-        wins=wins,
-        losses=losses,
-        ties=len(mean) - wins - losses,
-        sign=sign_test(wins, losses),
         seeds=tuple((each.mean(axis=1) / base - 1).tolist()) if len(each) > 1 else (),
     )
 

@@ -319,7 +319,6 @@ def _moved(past: Past, own: Played) -> dict[str, Any]:
         "touched": float((own.writes[past.later] > 0).mean()),
         "shift": float(shift[busy].mean()) if busy.any() else 0.0,
         "furthest": int(furthest[busy].max(initial=0)),
-        "hours": hours.tolist(),
     }
 
 
@@ -520,7 +519,6 @@ def page_of(study: Study, found: Mapping[str, Any]) -> str:
         plots={
             "calibration": plots.calibration(calibration["days"], past.split_s, waits),
             "orders": plots.forests("orders", metrics, same=True),
-            "moves": plots.moves({name: o["moved"]["hours"] for name, o in orders.items()}),
             "people": {name: _people_plot(study, name) for name in orders},
             "groups": {name: _groups_plot(order["groups"]) for name, order in orders.items()},
         },

@@ -13,7 +13,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter
 
 from rltuned.lab.compare import SHARES, Change, FloatArray
 
@@ -49,14 +49,12 @@ LOOK: Final[dict[Any, Any]] = {
 }
 SHORT: Final = EngFormatter(sep="")
 WIDE: Final = 10.5
-ROW_INCHES, BOX_INCHES = 0.27, 0.21
+ROW_INCHES: Final = 0.27
 BAND: Final = 0.12
 FULL: Final = 5.0
 """Changes beyond +500% are drawn at the edge."""
 TALL_H: Final = 5.0
 """Beyond so many hours a difference is drawn on a logarithmic axis."""
-FEW_DECADES: Final = 300.0
-RULE_LINES: Final = ("-", "--", ":", "-.")
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 
@@ -92,7 +90,8 @@ def calibration(
             at = [d[0] / DAY_S for d in days]
             means = [d[1 + i] / HOUR_S for d in days]
             left.plot(at, means, line, marker=mark, ms=3, color=colour, label=name)
-            shares(right, np.quantile(waits[i], SHARES), name, colour, line)
+            quantiles = np.quantile(waits[i], SHARES)
+            right.plot(quantiles, SHARES, line, color=colour, label=name, linewidth=1.4)
         left.axvline(split_s / DAY_S, color=MUTED, linewidth=0.9)
         across = left.get_xaxis_transform()
         left.text(split_s / DAY_S, 0.97, " judged from here on", transform=across, va="top",
@@ -100,24 +99,15 @@ def calibration(
         left.set(xlabel="days since the record began", ylabel="mean wait, h")
         left.set_ylim(bottom=0)
         right.set(xlabel="wait of a job, s", ylabel="share of the jobs")
-        seconds_axis(right)
+        # linear up to 10 s, logarithmic from there
+        right.set_xscale("symlog", linthresh=10)
+        right.set_xlim(left=0)
+        right.xaxis.set_major_formatter(SHORT)
         for axis in (left, right):
             axis.grid()
             axis.legend()
 
     return svg("calibration", 3.2, draw)
-
-
-def shares(axis: Axes, quantiles: FloatArray, name: str, colour: str, line: str) -> None:
-    """A distribution: quantiles at SHARES."""
-    axis.plot(quantiles, SHARES, line, color=colour, label=name, linewidth=1.4)
-
-
-def seconds_axis(axis: Axes) -> None:
-    """An axis of seconds from 0 on: linear up to 10, logarithmic from there."""
-    axis.set_xscale("symlog", linthresh=10)
-    axis.set_xlim(left=0)
-    axis.xaxis.set_major_formatter(SHORT)
 
 
 def forests(
@@ -180,91 +170,3 @@ def _waterfall(axis: Axes, hours: FloatArray, what: str) -> None:
     axis.yaxis.set_major_formatter(lambda v, _at: f"{v:+.3g}")
     axis.set_xlabel(f"{what}, those who gain most first")
     axis.grid()
-
-
-def moves(by_hour: Mapping[str, Sequence[float]]) -> Markup:
-    """Priorities that each order changes per hour, from when it is switched on."""
-
-    def draw(figure: Figure) -> None:
-        axis = figure.subplots()
-        for (name, hours), colour in zip(by_hour.items(), _colours(len(by_hour)), strict=True):
-            at = np.arange(len(hours)) / 24
-            axis.step(at, hours, where="post", color=colour, label=name, linewidth=1.0)
-        axis.set(xlabel="days since rltuned was switched on", ylabel="changes per hour")
-        axis.set_ylim(bottom=0)
-        axis.grid()
-        axis.legend()
-
-    return svg("moves", 2.3, draw)
-
-
-def distributions(
-    salt: str,
-    labels: Mapping[str, str],
-    values: Mapping[str, Mapping[str, FloatArray]],
-    singles: Mapping[str, Mapping[str, FloatArray]],
-    models: Sequence[str],
-) -> Markup:
-    """Boxes of the windows' means, every policy; below, shares of single jobs. As the paper's Figs.
-    12, 14 and 15, which show one metric and one rule each.
-
-    labels: metric -> what the axis says. values: policy -> metric -> (k,) of each window, or (s, k)
-    of seeds. singles: policy -> metric -> quantiles at SHARES; at most four are no models.
-    """
-    tall = BOX_INCHES * len(values) + 0.9
-    colours = dict(zip(models, _colours(len(models)), strict=True))
-    rules = dict(zip((p for p in singles if p not in colours), RULE_LINES, strict=False))
-
-    def draw(figure: Figure) -> None:
-        axes = figure.subplots(2, len(labels), height_ratios=[tall, 3.0])
-        for column, (metric, label) in enumerate(labels.items()):
-            above, below = axes[0][column], axes[1][column]
-            means = [np.atleast_2d(table[metric]).mean(axis=0) for table in values.values()]
-            _boxes(above, means, [colours.get(policy, PALE) for policy in values])
-            above.set_xlabel(f"mean {label}, per window")
-            above.set_yticks(range(1, len(means) + 1), [] if column else list(values))
-            for policy, table in singles.items():
-                line, colour = rules.get(policy, "-"), colours.get(policy, MUTED)
-                shares(below, table[metric], policy, colour, line)
-            if metric == "bsld":
-                below.set_xscale("log")
-                below.xaxis.set_major_formatter(SHORT)
-            else:
-                seconds_axis(below)
-            below.set_xlabel(f"{label}, single jobs")
-            below.grid()
-        axes[1][0].set_ylabel("share of the jobs")
-        axes[1][0].legend(loc="lower right")
-
-    return svg(salt, tall + 3.0, draw)
-
-
-def _boxes(axis: Axes, rows: Sequence[FloatArray], colours: Sequence[str]) -> None:
-    boxes = axis.boxplot(
-        rows,
-        orientation="horizontal",
-        showfliers=False,
-        patch_artist=True,
-        widths=0.62,
-        medianprops={"color": INK, "linewidth": 1.2},
-        whiskerprops={"color": MUTED},
-        capprops={"color": MUTED},
-        boxprops={"edgecolor": MUTED},
-    )
-    for box, colour in zip(boxes["boxes"], colours, strict=True):
-        box.set_facecolor(colour)
-    least, most = min(float(r.min()) for r in rows), max(float(r.max()) for r in rows)
-    if least <= 0:
-        axis.set_xscale("symlog", linthresh=10)
-    else:  # with labels, however few decades there are
-        axis.set_xscale("log")
-        subs = (1.0,) if most / least > FEW_DECADES else (1.0, 2.0, 5.0)
-        axis.xaxis.set_major_locator(LogLocator(subs=subs))
-        axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.xaxis.set_major_formatter(SHORT)
-    axis.grid(axis="x")
-    axis.invert_yaxis()
-
-
-def _colours(count: int) -> tuple[str, ...]:
-    return (SERIES * count)[:count]

@@ -16,7 +16,6 @@ import numpy as np
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.compare import (
     LARGER_IS_BETTER,
-    SHARES,
     Change,
     Paired,
     objective_logs,
@@ -26,7 +25,7 @@ from rltuned.lab.compare import (
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
-from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
+from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import play_policy
@@ -114,7 +113,6 @@ class Evaluation:
     windows share a job.
 
     values: policy -> metric -> (k,), a model's (s, k) of s seeds. paired: model -> rule -> metric.
-    spread: policy -> wait_s, bsld, jct_s -> (len(SHARES),) quantiles over all jobs.
     """
 
     scenario: str
@@ -123,7 +121,6 @@ class Evaluation:
     jobs: int
     values: Mapping[str, Mapping[str, FloatArray]]
     paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
-    spread: Mapping[str, Mapping[str, FloatArray]]
 
     def means(self) -> dict[str, dict[str, float]]:
         """Policy -> metric -> mean over windows and seeds (all have equally many jobs)."""
@@ -159,7 +156,6 @@ def evaluate_on(
         rule: [partial(play_policy, policy=rule, protocol=protocol)] for rule in rules
     }
     values: dict[str, dict[str, FloatArray]] = {}
-    spread = {}
     for policy, players in {**judges, **models}.items():
         kept: list[Schedule] = []
         for play in players:
@@ -174,12 +170,6 @@ def evaluate_on(
             m: (seeds[:, :, at] if policy in models else seeds[0, :, at]).copy()
             for at, m in enumerate(METRICS)
         }
-        single = {
-            "wait_s": [s.wait_s for s in kept],
-            "bsld": [s.slowdown for s in kept],
-            "jct_s": [s.end_s - s.submit_s for s in kept],
-        }
-        spread[policy] = {m: np.quantile(np.concatenate(v), SHARES) for m, v in single.items()}
     beside = {
         name: {
             rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
@@ -188,7 +178,7 @@ def evaluate_on(
         for name in models
     }
     jobs = plan.window_jobs * len(chosen)
-    return Evaluation(scenario.name, plan, disjoint, jobs, values, beside, spread)
+    return Evaluation(scenario.name, plan, disjoint, jobs, values, beside)
 
 
 # What several places say together
@@ -241,10 +231,8 @@ UNITS: Final = {
     "makespan_s": "makespan, s",
 }
 """Every metric of train/evaluate, with its unit."""
-LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
-"""What is drawn."""
-DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
-"""Rules whose single jobs are drawn beside the models'; all would be a tangle."""
+DRAWN: Final = ("wait_s", "bsld")
+"""Whose changes are drawn."""
 
 
 def write_page(
@@ -259,9 +247,12 @@ def write_page(
     for found in comparisons:
         load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
         title, models = f"{found.scenario}, {load}", list(found.paired)
-        drawn = [*(rule for rule in DRAWN if rule in found.spread), *models]
-        singles = {policy: found.spread[policy] for policy in drawn}
-        plot = plots.distributions(title, LABELS, found.values, singles, models)
+        pairs = [(f"{m} against {rule}", m, rule) for m in models for rule in found.paired[m]]
+        panels = [
+            (UNITS[metric], {name: found.paired[m][rule][metric] for name, m, rule in pairs})
+            for metric in DRAWN
+        ]
+        plot = plots.forests(title, panels, same=True)
         places.append({"title": title, "found": found, "means": found.means(), "plot": plot})
     text = render(
         "evaluation.html",
