@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from rltuned import __version__
@@ -22,8 +21,6 @@ from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.sacct_files import Report
 from rltuned.lab.backtest.site import backfill_text, line_to_write
 from rltuned.lab.compare import (
-    Change,
-    FloatArray,
     change_of_longest,
     change_of_mean,
     change_of_quantile,
@@ -212,8 +209,8 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> d
     """Compare two plays on the jobs that came after the split. users: of every job, as they are
     shown.
 
-    better, worse: shares of the jobs; users_*: numbers of users with enough jobs. people: mean
-    differences of these users, sorted. worst: those who lose most. groups: kind -> group -> its
+    better, worse: shares of the jobs; users_*: numbers of users with enough jobs. worst: those who
+    lose most. groups: kind -> group -> its
     jobs, mean real wait, changes.
     """
     mask = past.later
@@ -265,7 +262,6 @@ def outcome_of(past: Past, base: Played, own: Played, users: Sequence[str]) -> d
         "users_worse": sum(g > TOLERANCE_S for g in gaps),
         "users": len(gaps),
         "worst": worst[:WORST],
-        "people": sorted(gaps),
         "moved": _moved(past, own),
         "unit": stretches.words,
     }
@@ -518,26 +514,7 @@ def page_of(study: Study, found: Mapping[str, Any]) -> str:
         matches=list(matches.items()),
         plots={
             "calibration": plots.calibration(calibration["days"], past.split_s, waits),
-            "orders": plots.forests("orders", metrics, same=True),
-            "people": {name: _people_plot(study, name) for name in orders},
-            "groups": {name: _groups_plot(order["groups"]) for name, order in orders.items()},
+            "orders": plots.forests("orders", metrics),
         },
         terms=[(k.replace("_", " "), v) for k, v in found["asked"].items() if k != "learned"],
     )
-
-
-def _people_plot(study: Study, name: str) -> Markup:
-    gap: FloatArray = (study.own[name].start_s - study.base.start_s)[study.past.later]
-    users = np.array(study.outcomes[name]["people"])
-    few = "share of the users with five jobs and more"
-    return plots.gaps(f"people {name}", {"share of the jobs": gap, few: users})
-
-
-def _groups_plot(groups: Mapping[str, Mapping[str, Any]]) -> Markup:
-    """Change of the mean wait by group; a kind with one group says nothing."""
-    kinds = {kind: some for kind, some in groups.items() if len(some) > 1}
-    panels: list[tuple[str, dict[str, Change]]] = [
-        (f"mean wait, by {kind}", {f"{n} ({g['jobs']})": g["wait"] for n, g in some.items()})
-        for kind, some in (kinds or dict([*groups.items()][:1])).items()
-    ]
-    return plots.forests("groups", panels)

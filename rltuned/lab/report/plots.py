@@ -17,14 +17,13 @@ from matplotlib.ticker import EngFormatter
 
 from rltuned.lab.compare import SHARES, Change, FloatArray
 
-INK, MUTED, GRID, PALE = "#010101", "#020202", "#030303", "#040404"
+INK, MUTED, GRID = "#010101", "#020202", "#030303"
 """Stand-ins, replaced by variables of the style sheet."""
-SERIES: Final = tuple(f"#05050{i}" for i in range(8))
+SERIES: Final = ("#050500", "#050501")
 VARIABLES: Final = {
     INK: "--ink",
     MUTED: "--muted",
     GRID: "--line",
-    PALE: "--pale",
     **{colour: f"--c{i}" for i, colour in enumerate(SERIES)},
 }
 LOOK: Final[dict[Any, Any]] = {
@@ -53,8 +52,6 @@ ROW_INCHES: Final = 0.27
 BAND: Final = 0.12
 FULL: Final = 5.0
 """Changes beyond +500% are drawn at the edge."""
-TALL_H: Final = 5.0
-"""Beyond so many hours a difference is drawn on a logarithmic axis."""
 HOUR_S, DAY_S = 3_600.0, 86_400.0
 
 
@@ -110,13 +107,11 @@ def calibration(
     return svg("calibration", 3.2, draw)
 
 
-def forests(
-    salt: str, panels: Sequence[tuple[str, Mapping[str, Change]]], *, same: bool = False
-) -> Markup:
-    """Changes with intervals: a panel per title, a row per name. same: names are shared."""
+def forests(salt: str, panels: Sequence[tuple[str, Mapping[str, Change]]]) -> Markup:
+    """Changes with intervals: a panel per title, a row per name; the names are shared."""
 
     def draw(figure: Figure) -> None:
-        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=same))
+        axes = np.atleast_1d(figure.subplots(1, len(panels), sharey=True))
         for axis, (title, changes) in zip(axes, panels, strict=True):
             _forest(axis, changes)
             axis.set_title(title, fontsize=9)
@@ -141,32 +136,3 @@ def _forest(axis: Axes, changes: Mapping[str, Change]) -> None:
     axis.xaxis.set_major_formatter(lambda v, _at: f"{v:+.0%}")
     axis.locator_params(axis="x", nbins=4)
     axis.grid(axis="x")
-
-
-def gaps(salt: str, panels: Mapping[str, FloatArray]) -> Markup:
-    """By how much each job or user waits longer or less: "share of the jobs" -> differences."""
-
-    def draw(figure: Figure) -> None:
-        axes = np.atleast_1d(figure.subplots(1, len(panels)))
-        for axis, (what, values) in zip(axes, panels.items(), strict=True):
-            _waterfall(axis, np.sort(values) / HOUR_S, what)
-        axes[0].set_ylabel("wait minus that under\nmultifactor, h")
-
-    return svg(salt, 2.9, draw)
-
-
-def _waterfall(axis: Axes, hours: FloatArray, what: str) -> None:
-    if not len(hours):
-        axis.annotate("none", (0.5, 0.5), xycoords="axes fraction", color=MUTED)
-        return
-    share = np.linspace(0, 1, len(hours)) if len(hours) > 1 else np.array([0.5])
-    for side, colour in ((np.minimum(hours, 0), SERIES[2]), (np.maximum(hours, 0), SERIES[5])):
-        axis.fill_between(share, side, 0, color=colour, alpha=0.55, linewidth=0)
-    axis.plot(share, hours, color=INK, linewidth=1.0)
-    axis.axhline(0.0, color=MUTED, linewidth=0.9)
-    if np.abs(hours).max() > TALL_H:
-        axis.set_yscale("symlog", linthresh=1.0)
-    axis.xaxis.set_major_formatter(lambda v, _at: f"{v:.0%}")
-    axis.yaxis.set_major_formatter(lambda v, _at: f"{v:+.3g}")
-    axis.set_xlabel(f"{what}, those who gain most first")
-    axis.grid()

@@ -252,7 +252,7 @@ def write_page(
             (UNITS[metric], {name: found.paired[m][rule][metric] for name, m, rule in pairs})
             for metric in DRAWN
         ]
-        plot = plots.forests(title, panels, same=True)
+        plot = plots.forests(title, panels)
         places.append({"title": title, "found": found, "means": found.means(), "plot": plot})
     text = render(
         "evaluation.html",
