@@ -9,7 +9,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rltuned.errors import TooLittleError, TraceError
-from rltuned.lab.backtest.sacct_files import Report, history_file, lines_of, read_history
+from rltuned.lab.backtest.sacct_files import Report, saved_history
 from rltuned.lab.backtest.site import (
     SiteModel,
     noted,
@@ -135,13 +134,9 @@ def read_record(
     """A saved record on its site. backfill: None = the site's own. Raises TraceError: a file is
     unfit, or too little is left.
     """
-    rows, begin = history_file(folder), -math.inf if span.begin is None else span.begin
-    show(f"reading {rows.name}", 0.0)
-    answer, site = (
-        read_history(lines_of(rows), str(rows), UTC, since=begin),
-        read_site_model(folder),
-    )
-    show(f"reading {rows.name}", 1.0)
+    show("reading the record", 0.0)
+    answer, site = saved_history(folder, span.begin), read_site_model(folder)
+    show("reading the record", 1.0)
     site = replace(site, backfill=backfill) if backfill else with_own_backfill(site)
     return answer, past_of(answer, site, span)
 

@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from datetime import tzinfo
+from datetime import UTC, tzinfo
 from functools import partial
 from io import TextIOWrapper
 from itertools import chain, islice
@@ -209,12 +209,18 @@ def collect(
     return f"PrivateData={private}: sacct shows all to operators only" if "jobs" in private else ""
 
 
-def history_file(site: Path) -> Path:
-    """Sacct's rows in a folder. Raises TraceError: there are none."""
-    for name in (HISTORY, f"{HISTORY}.gz"):
-        if (site / name).is_file():
-            return site / name
-    raise TraceError(f"{site}: neither {HISTORY} nor {HISTORY}.gz in it")
+def history_file(site: Path) -> Path | None:
+    """Sacct's rows in a folder; None = there are none."""
+    files = (site / name for name in (HISTORY, f"{HISTORY}.gz"))
+    return next((file for file in files if file.is_file()), None)
+
+
+def saved_history(site: Path, since: float | None) -> SacctAnswer:
+    """The history in a folder. since: see read_history. Raises TraceError."""
+    if (rows := history_file(site)) is None:
+        raise TraceError(f"{site}: neither {HISTORY} nor {HISTORY}.gz in it")
+    since = -math.inf if since is None else since
+    return read_history(lines_of(rows), str(rows), UTC, since=since)
 
 
 def check_new(folder: Path) -> None:

@@ -32,18 +32,17 @@ from rltuned.lab.replay.orders import in_cycles, layers_of
 from rltuned.lab.replay.play import Played, played_by, run
 from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.report import plots
 from rltuned.lab.train.predictor import FEWEST_JOBS, fit
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.plugins import Plugin
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.report import render
+from rltuned.report import charts, render
 from rltuned.settings import Settings
 from rltuned.sim.limits import spearman
 from rltuned.sim.world import Pending, Rules, World, by_priority
 from rltuned.slurm.accounting import SacctAnswer
-from rltuned.text import utc
+from rltuned.text import span, utc
 
 VERDICTS: Final = {
     "close": "close: simulated waits can be read as they are",
@@ -485,26 +484,23 @@ def _order_text(past: Past) -> str:
     return f"{text}; {other:.0%} of the weights are {lacking}" if other else text
 
 
-SHOWN: Final = {
-    "wait_s": "mean wait",
-    "wait_p50_s": "median wait",
-    "wait_p95_s": "95% wait less",
-    "jct_s": "mean completion",
-    "bsld": "bounded slowdown",
-}
-
-
 def page_of(study: Study, found: Mapping[str, Any]) -> str:
     """One HTML page that needs nothing else. found: see document."""
-    calibration, past, orders = found["calibration"], study.past, study.outcomes
+    calibration, past = found["calibration"], study.past
     matches = {"all": calibration["whole"], "after the switch": calibration["later"]}
     matches |= {f"partition {name}": match for name, match in calibration["partitions"].items()}
-    simulated = (study.base.start_s - past.arrived_s)[past.scored]
-    metrics = [
-        (title, {name: order["metrics"][metric] for name, order in orders.items()})
-        for metric, title in SHOWN.items()
-    ]
-    waits = past.wait_s[past.scored], simulated
+    begin, end = past.begin, past.until
+    days = charts.over_time(
+        "Mean wait",
+        begin,
+        end,
+        [
+            charts.Drawn(name, kind, [(begin + day[0], day[at]) for day in calibration["days"]])
+            for name, kind, at in (("real", "wanted", 1), ("simulated, same weights", "used", 2))
+        ],
+        shaded=("judged by", [(begin + past.split_s, end)]),
+        say=span,
+    )
     return render(
         "backtest.html",
         title=f"Backtest of {found['record']['cluster']}",
@@ -512,9 +508,6 @@ def page_of(study: Study, found: Mapping[str, Any]) -> str:
         tone=calibration["verdict"],
         study=found,
         matches=list(matches.items()),
-        plots={
-            "calibration": plots.calibration(calibration["days"], past.split_s, waits),
-            "orders": plots.forests("orders", metrics),
-        },
+        days=days,
         terms=[(k.replace("_", " "), v) for k, v in found["asked"].items() if k != "learned"],
     )

@@ -18,7 +18,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force
 from rltuned.errors import TooLittleError, TraceError
 from rltuned.lab.backtest.past import Past, read_record
-from rltuned.lab.backtest.sacct_files import check_new, history_file
+from rltuned.lab.backtest.sacct_files import check_new
 from rltuned.lab.cli import options
 from rltuned.lab.replay.protocol import BY_DEFAULT, DEFAULT
 from rltuned.policies.generations import TUNED
@@ -109,13 +109,14 @@ def backtest(
         tempfile.TemporaryDirectory(prefix="rltuned-backtest-") as work,
         options.progress() as show,
     ):
+        history = "the live Slurm" if site is None else str(site)
         if site is None:
             site = Path(work, "site")
             options.collected(settings.slurm, site, span, show)
         answer, past = read_record(site, span, show, backfill=backfill)
         asked = {
             "command": " ".join(["rltuned", *sys.argv[1:]]),
-            "history": history_file(site).name,
+            "history": history,
             "orders": ", ".join(policies),
             "train": train,
             "split": split,

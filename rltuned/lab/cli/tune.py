@@ -4,9 +4,8 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -20,14 +19,8 @@ from rltuned.errors import TooLittleError
 from rltuned.journal.cycles import recorded
 from rltuned.journal.store import FILE_NAME
 from rltuned.lab.backtest.past import Past, Span, past_of
-from rltuned.lab.backtest.sacct_files import (
-    Report,
-    check_new,
-    history_file,
-    lines_of,
-    read_history,
-)
-from rltuned.lab.backtest.site import HISTORY, read_site_model
+from rltuned.lab.backtest.sacct_files import Report, check_new, history_file, saved_history
+from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.cli import options
 from rltuned.lab.compare import DAY_S
 from rltuned.lab.tune.journal_history import history_of
@@ -89,9 +82,19 @@ def tune(
         say(options.as_json(found))
     else:
         say(found["last_week"]["sentence"])
-        for line in _lines(found) if "candidates" in found else ():
-            say(line)
+        if "candidates" in found:
+            _show(found)
     raise typer.Exit(NOTHING if found["verdict"] == "nothing" else 0)
+
+
+def _show(found: dict[str, Any]) -> None:
+    for text in (found["sentence"], *found["why"], *found["plain"]):
+        say(text)
+    for one in found["candidates"]:
+        said = f"{one['period']} {percent(**one['objective'])}"
+        say(f"{one['order']:<72} {said}: {'; '.join(one['why']) or 'better'}")
+    for what, text in found["left_out"].items():
+        say(f"{what}: not played: {text}")
 
 
 def _night(
@@ -170,22 +173,10 @@ def _record(
         site = work
         options.collected(settings.slurm, site, span, show, has_other=journal is not None)
     show("reading the record", 0.0)
-    model, begin = read_site_model(site), -math.inf if span.begin is None else span.begin
-    if journal is not None and not any((site / f"{HISTORY}{end}").is_file() for end in ("", ".gz")):
+    model = read_site_model(site)
+    if journal is not None and history_file(site) is None:
+        begin = -math.inf if span.begin is None else span.begin
         answer, span = history_of(recorded(journal, begin), model.cluster.name, span)
     else:
-        rows = history_file(site)
-        answer = read_history(lines_of(rows), str(rows), UTC, since=begin)
+        answer = saved_history(site, span.begin)
     return answer, past_of(answer, model, span)
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """The night for a terminal."""
-    yield found["sentence"]
-    yield from found["why"]
-    yield from found["plain"]
-    for one in found["candidates"]:
-        said = f"{one['period']} {percent(**one['objective'])}"
-        yield f"{one['order']:<72} {said}: {'; '.join(one['why']) or 'better'}"
-    for what, text in found["left_out"].items():
-        yield f"{what}: not played: {text}"

@@ -75,7 +75,6 @@ class Scores:
     """The figures of one policy over all windows. Utilisation and makespan: mean over windows."""
 
     wait_s: float
-    wait_p50_s: float
     wait_p95_s: float
     wait_p99_s: float
     wait_max_s: float
@@ -97,10 +96,9 @@ def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
     wait_s = _joined([s.wait_s[k] for s, k in zip(schedules, scored, strict=True)])
     slowdown = _joined([s.slowdown[k] for s, k in zip(schedules, scored, strict=True)])
     jct_s = _joined([(s.end_s - s.submit_s)[k] for s, k in zip(schedules, scored, strict=True)])
-    p50, p95, p99 = np.percentile(wait_s, [50, 95, 99])
+    p95, p99 = np.percentile(wait_s, [95, 99])
     return Scores(
         wait_s=float(wait_s.mean()),
-        wait_p50_s=float(p50),
         wait_p95_s=float(p95),
         wait_p99_s=float(p99),
         wait_max_s=float(wait_s.max()),

@@ -231,8 +231,6 @@ UNITS: Final = {
     "makespan_s": "makespan, s",
 }
 """Every metric of train/evaluate, with its unit."""
-DRAWN: Final = ("wait_s", "bsld")
-"""Whose changes are drawn."""
 
 
 def write_page(
@@ -241,19 +239,11 @@ def write_page(
     cards: Mapping[str, Mapping[str, object]],
 ) -> Path:
     """Write index.html, which needs nothing else; its path. Raises TraceError."""
-    from rltuned.lab.report import plots  # noqa: PLC0415 - matplotlib takes a second
-
     places = []
     for found in comparisons:
         load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
-        title, models = f"{found.scenario}, {load}", list(found.paired)
-        pairs = [(f"{m} against {rule}", m, rule) for m in models for rule in found.paired[m]]
-        panels = [
-            (UNITS[metric], {name: found.paired[m][rule][metric] for name, m, rule in pairs})
-            for metric in DRAWN
-        ]
-        plot = plots.forests(title, panels)
-        places.append({"title": title, "found": found, "means": found.means(), "plot": plot})
+        title = f"{found.scenario}, {load}"
+        places.append({"title": title, "found": found, "means": found.means()})
     text = render(
         "evaluation.html",
         title="Evaluation",

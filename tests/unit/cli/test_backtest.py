@@ -48,7 +48,7 @@ def test_page_and_json_say_the_same(known: Path, calm: tuple[str, str], tmp_path
     check_page(page, tmp_path)
     assert page.index(reply["headline"]) < page.index("How far is the simulator off?")
     assert page.index("How far is the simulator off?") < page.index("What would another order")
-    assert page.count("<svg") == 2
+    assert page.count("<svg") > 2
     assert not [w for w in ("src=", "href='http", 'href="http', "url(http") if w in page]
     change = reply["orders"]["saf"]["metrics"]["wait_s"]["change"]
     assert f"{change:+.1%}" in page
