@@ -102,10 +102,9 @@ def test_windows_and_warm_up(trace: Path) -> None:
     assert simulate(*args, "--first", 50, "--warmup", 20)["jobs"] == 30
 
 
-def test_people_get_a_table_and_the_bound(trace: Path) -> None:
+def test_people_get_a_table(trace: Path) -> None:
     shown = run("simulate", "--trace", trace, "--cluster", "testbed", "-p", "wfp3", "--first", 40)
     assert "wfp3" in shown.stdout
-    assert "No order can do better than a mean wait of" in shown.stdout
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,6 @@ def test_where_nobody_waits_it_says_so(tmp_path: Path) -> None:
     write_trace(Trace(tuple(rows)), trace)
     reply = run("simulate", "--trace", trace, "--cluster", "philly-192", "--policy", "saf")
     assert "Nobody waits in any order" in reply.stdout
-    assert "No order can do better" not in reply.stdout
     assert "and 4 others" in run("traces", "describe", trace).stdout
 
 

@@ -74,7 +74,7 @@ def evaluate(
     mode: Annotated[
         Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
     ] = "cycle",
-    bounds: options.BoundsOption = options.OnOff.ON,
+    bounds: options.BoundsOption = "on",
     trust: options.TrustOption = None,
     backfill: options.BackfillOption = "easy",
     backfill_param: options.BackfillParamOption = None,
@@ -93,7 +93,7 @@ def evaluate(
 
     Exit codes: 0 = done; 2 = a file, a model or a number cannot be used.
     """
-    play, pure = options.set_to(PlaySettings(), other), bounds is options.OnOff.OFF
+    play, pure = options.set_to(PlaySettings(), other), bounds == "off"
     _check(play, mode, pure=pure)
     slurm = Rules(backfill, parameters=options.parameters_of(backfill, backfill_param))
     order = options.order_of(play.own, play.share, play.clip, play.max_delay_s)

@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -34,15 +33,8 @@ SHIPPED = "shipped"
 BAD_SHOWN = 20
 
 
-class OnOff(StrEnum):
-    """A switch that can be named."""
-
-    ON = "on"
-    OFF = "off"
-
-
 BoundsOption = Annotated[
-    OnOff,
+    Literal["on", "off"],
     typer.Option("--bounds", help="Delays within their bounds, or every policy's pure order."),
 ]
 TrustOption = Annotated[

@@ -13,7 +13,7 @@ from rltuned.core.milp import Sharing, Tuning
 from rltuned.core.order import DEFAULT
 from rltuned.errors import TraceError
 from rltuned.lab.cli import options
-from rltuned.lab.replay.metrics import Schedule, bound, document, scores_of, write_jobs
+from rltuned.lab.replay.metrics import Schedule, document, scores_of, write_jobs
 from rltuned.lab.replay.protocol import BY_DEFAULT, Mode, Protocol, jointly, policy_of
 from rltuned.lab.replay.trace_file import read_faults
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
@@ -61,7 +61,7 @@ def simulate(
     warmup: Annotated[
         int, typer.Option(help="The first N jobs of each set run but are not scored.")
     ] = 0,
-    bounds: options.BoundsOption = options.OnOff.ON,
+    bounds: options.BoundsOption = "on",
     own: Annotated[
         float, typer.Option(help="Part of a job's own length in its delay.", min=0.0)
     ] = DEFAULT.own,
@@ -99,7 +99,7 @@ def simulate(
         mode,
         interval,
         knobs=Knobs(top_k=0, order=options.order_of(own, share, clip, max_delay)),
-        bounded=bounds is options.OnOff.ON,
+        bounded=bounds == "on",
         predictor=options.predictor_of(predictor),
     )
     if placement == "milp":
@@ -161,6 +161,3 @@ def _show(played: dict[str, list[Schedule]], hardware: Cluster) -> None:
     show_table(console(), COLUMNS, rows, title)
     if not any(s.wait_max_s for s in scores.values()):
         flags.say("Nobody waits in any order: `rltuned traces scale --load 0.9` makes it busier.")
-        return
-    best = map(_hours, bound(next(iter(played.values())), hardware.gpus))
-    flags.say("No order can do better than a mean wait of {} h, JCT {} h.".format(*best))

@@ -7,9 +7,8 @@ is that span.
 """
 
 import csv
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -89,13 +88,17 @@ class Scores:
 
 
 def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
-    """Average one policy's windows. Raises ValueError: a job has no start, end or wait."""
-    for schedule in schedules:
-        _check(schedule)
-    scored = [slice(s.warmup, None) for s in schedules]
-    wait_s = _joined([s.wait_s[k] for s, k in zip(schedules, scored, strict=True)])
-    slowdown = _joined([s.slowdown[k] for s, k in zip(schedules, scored, strict=True)])
-    jct_s = _joined([(s.end_s - s.submit_s)[k] for s, k in zip(schedules, scored, strict=True)])
+    """Average one policy's windows. Raises TraceError: a job has no start, end or wait."""
+    for one in schedules:
+        never = np.flatnonzero(~(np.isfinite(one.start_s) & np.isfinite(one.end_s)))
+        if len(never):
+            raise TraceError(f"job {one.job_ids[never[0]]} never ran: the run is void")
+        early = np.flatnonzero(one.start_s < one.submit_s)
+        if len(early):
+            raise TraceError(f"job {one.job_ids[early[0]]} started before it was submitted")
+    wait_s = np.concatenate([s.wait_s[s.warmup :] for s in schedules])
+    slowdown = np.concatenate([s.slowdown[s.warmup :] for s in schedules])
+    jct_s = np.concatenate([(s.end_s - s.submit_s)[s.warmup :] for s in schedules])
     p95, p99 = np.percentile(wait_s, [95, 99])
     return Scores(
         wait_s=float(wait_s.mean()),
@@ -121,68 +124,13 @@ def utilisation(schedule: Schedule, cluster_gpus: int) -> float:
     return float(((used_s * schedule.gpus).sum() + schedule.lost_gpu_s) / whole) if whole else 0.0
 
 
-def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, float]:
-    """Lower bounds on (mean wait, mean JCT) of the scored jobs of all windows, whatever the order.
-
-    Preemptive shortest-remaining-work-first on one machine as fast as all GPUs together is the
-    best that work alone allows; no job can take less than its own run. Jobs run as long as they
-    did in the schedule. Jobs that are not scored are dropped, which can only shorten the others.
-    """
-    wait_s, jct_s, jobs = 0.0, 0.0, 0
-    for schedule in schedules:
-        scored = slice(schedule.warmup, None)
-        runs_s, submit_s = (schedule.end_s - schedule.start_s)[scored], schedule.submit_s[scored]
-        ends_s = _srpt_ends(submit_s, runs_s * schedule.gpus[scored] / cluster_gpus)
-        total_s = max(float((ends_s - submit_s).sum()), float(runs_s.sum()))
-        jct_s, wait_s = jct_s + total_s, wait_s + total_s - float(runs_s.sum())
-        jobs += len(runs_s)
-    return wait_s / jobs, jct_s / jobs
-
-
-def _srpt_ends(submit_s: FloatArray, work_s: FloatArray) -> FloatArray:
-    ends = np.empty(len(submit_s))
-    left: list[tuple[float, int]] = []
-    now, arrived = -np.inf, 0  # a trace may begin before its epoch
-    while arrived < len(submit_s) or left:
-        if not left:
-            now = max(now, float(submit_s[arrived]))
-        while arrived < len(submit_s) and submit_s[arrived] <= now:
-            heapq.heappush(left, (float(work_s[arrived]), arrived))
-            arrived += 1
-        rest, job = heapq.heappop(left)
-        following = float(submit_s[arrived]) if arrived < len(submit_s) else np.inf
-        if now + rest <= following:
-            now += rest
-            ends[job] = now
-        else:
-            heapq.heappush(left, (rest - (following - now), job))
-            now = following
-    return ends
-
-
-def _check(schedule: Schedule) -> None:
-    missing = np.flatnonzero(~(np.isfinite(schedule.start_s) & np.isfinite(schedule.end_s)))
-    if len(missing):
-        raise ValueError(f"job {schedule.job_ids[missing[0]]} never ran: the run is void")
-    early = np.flatnonzero(schedule.start_s < schedule.submit_s)
-    if len(early):
-        raise ValueError(f"job {schedule.job_ids[early[0]]} started before it was submitted")
-
-
 def _span(schedule: Schedule) -> tuple[float, float]:
     scored = slice(schedule.warmup, None)
     return float(schedule.submit_s[scored].min()), float(schedule.end_s[scored].max())
 
 
-def _joined(parts: Sequence[FloatArray]) -> FloatArray:
-    return np.concatenate(parts)
-
-
 # -- A comparison on paper: JSON, table rows, one line per job ------------------------------------
 
-
-CONTRACT = (*METRICS, "jobs", "decisions", "writes", "elapsed_s")
-"""The keys of a policy in `rltuned simulate --json`."""
 JOB_COLUMNS = ("policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes")
 
 
@@ -192,10 +140,7 @@ def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> di
     first = next(iter(sets.values()))
     if any(ids != first for ids in sets.values()):
         raise TraceError("the policies did not run the same jobs: nothing can be compared")
-    try:
-        return {name: score(schedules, cluster_gpus) for name, schedules in played.items()}
-    except ValueError as error:
-        raise TraceError(str(error)) from error
+    return {name: score(schedules, cluster_gpus) for name, schedules in played.items()}
 
 
 def document(
@@ -203,7 +148,7 @@ def document(
 ) -> dict[str, object]:
     """What `rltuned simulate --json` prints."""
     scores = scores_of(played, cluster.gpus)
-    figures = {n: {key: getattr(s, key) for key in CONTRACT} for n, s in scores.items()}
+    figures = {name: asdict(one) for name, one in scores.items()}
     whole: dict[str, object] = {"jobs": next(iter(scores.values())).jobs, "policies": figures}
     return whole | ({"skipped_impossible": skipped} if skipped else {})
 

@@ -1,6 +1,5 @@
 """How a comparison is run: who ranks, when, and within which bounds; and policies by name."""
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -51,10 +50,6 @@ class Protocol:
     def order(self) -> Order | None:
         """The bounds; None = there are none."""
         return self.knobs.order if self.bounded else None
-
-    def __post_init__(self) -> None:
-        if not (self.interval_s > 0 and math.isfinite(self.interval_s)):
-            raise ValueError(f"an interval must be seconds > 0, not {self.interval_s}")
 
 
 DAEMON: Final = Protocol("cycle", 60.0, knobs=Knobs(Scope(max_writes_per_hour=30), top_k=0))
