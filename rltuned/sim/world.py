@@ -16,7 +16,7 @@ from rltuned.core.capacity import BoolArray, Capacity
 from rltuned.core.placement import JobEnd, PlacementRule, easy_backfill, place_request
 from rltuned.core.slurm_plan import Parameters
 from rltuned.domain.cluster import Node, Resources
-from rltuned.domain.jobs import Request, Share
+from rltuned.domain.jobs import PendingJob, Request, Share
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
@@ -147,6 +147,7 @@ class Pending:
     nice: int = 0
     reason: str = ""
     oversubscribe: str = ""
+    shown: tuple[tuple[object, ...], PendingJob] | None = None
 
     @property
     def limit_s(self) -> float:
@@ -206,6 +207,7 @@ class World:
         self.running: dict[int, Run] = {}
         self.finished: dict[int, Run] = {}
         self.down: set[NodeName] = set()
+        self.nodes_shown: dict[NodeName, tuple[object, Node]] = {}
         self.first_s = math.inf
         """When the first job is submitted."""
         self._order = order or by_priority

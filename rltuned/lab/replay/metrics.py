@@ -131,8 +131,6 @@ def _span(schedule: Schedule) -> tuple[float, float]:
 
 # -- A comparison on paper: JSON, table rows, one line per job ------------------------------------
 
-JOB_COLUMNS = ("policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes")
-
 
 def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> dict[str, Scores]:
     """The figures of every policy. Raises TraceError: not the same jobs, or one was dropped."""
@@ -158,7 +156,7 @@ def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:
     try:
         with path.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(JOB_COLUMNS)
+            writer.writerow(["policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes"])
             writer.writerows(_rows(played))
     except OSError as error:
         raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
