@@ -53,10 +53,14 @@ def ours(known: Past, rule: str) -> Played:
     return play_ours(known, scenario_of(known), BASELINES[rule], TERMS)
 
 
-def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path) -> None:
-    known = past(site(tmp_path, jobs(110)))
-    base = played_by_slurm(known)
-    found = calibrate(known, base)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """A history whose waits are those of the simulator itself."""
+    return past(site(tmp_path_factory.mktemp("site"), jobs(110)))
+
+
+def test_the_simulator_finds_its_own_history_again_to_the_second(made: Past) -> None:
+    found = calibrate(made, played_by_slurm(made))
     assert (found["whole"]["jobs"], found["whole"]["off_s"], found["verdict"]) == (110, 0, "close")
     assert found["whole"]["mean"].base > 600  # somebody did wait
     assert set(found["partitions"]) == {"gpu", "urgent"}
@@ -77,10 +81,10 @@ def test_a_limit_that_a_partition_has_today_cuts_no_run_of_before(tmp_path: Path
 
 
 def test_of_a_huge_waiting_array_a_part_is_played_and_the_rest_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = site(tmp_path, jobs(110))
-    whole, text = past(folder), (folder / "sacct.txt").read_text()
+    text = (folder / "sacct.txt").read_text()
     monkeypatch.setattr(of_the_past, "MOST_TASKS", 30)
     for tasks, played_tasks in ((20, 20), (4_000_001, 31)):
         waiting = text.splitlines()[-1].split("|")
@@ -88,18 +92,15 @@ def test_of_a_huge_waiting_array_a_part_is_played_and_the_rest_counted(
         waiting[4:7] = ["Unknown", "Unknown", "PENDING"]
         (folder / "sacct.txt").write_text(f"{text}{'|'.join(waiting)}\n")
         known = past(folder)
-        assert len(known.jobs) - len(whole.jobs) == played_tasks
-        left = known.left_out["tasks of waiting arrays beyond 30"]
-        assert left == tasks - played_tasks
+        assert len(known.jobs) - len(made.jobs) == played_tasks
+        assert known.left_out["tasks of waiting arrays beyond 30"] == tasks - played_tasks
 
 
 def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
-    old_first = replace(WEIGHTED, kind="fcfs")
-    known = past(site(tmp_path, jobs(110), old_first))
+    known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind="fcfs")))
     small = replace(known.site.natural, age_weight=0, size_weight=100_000, favor_small=True)
     other = replace(known, site=replace(known.site, natural=small))
-    base = played_by_slurm(other)
-    found = calibrate(other, base)["whole"]
+    found = calibrate(other, played_by_slurm(other))["whole"]
     assert found["off_s"] > 60
     assert found["mean"].change < -0.05  # small jobs first: the mean wait is shorter than in truth
     assert found["met"] < 1.0
@@ -115,12 +116,10 @@ def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) 
     assert (base.start_s[known.held] >= 0).all()
 
 
-def test_an_order_that_changes_nothing_changes_no_wait(tmp_path: Path) -> None:
+def test_an_order_that_changes_nothing_changes_no_wait(made: Past) -> None:
     """A policy that delays nobody has nothing to write at all."""
-    known = past(site(tmp_path, jobs(110)))
-    base = played_by_slurm(known)
-    own = ours(known, "fcfs")
-    assert np.array_equal(own.start_s[known.scored], base.start_s[known.scored])
+    own = ours(made, "fcfs")
+    assert np.array_equal(own.start_s[made.scored], played_by_slurm(made).start_s[made.scored])
     assert own.cycles
     assert not own.writes.any()
 
@@ -135,8 +134,7 @@ def test_it_plays_what_the_daemon_decides(
     known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind=kind)), begin, split=0.4)
     order = replace(known.site.natural, kind=kind)
     known = replace(known, site=replace(known.site, natural=order))
-    fast = play_ours(known, scenario_of(known), BASELINES[rule], TERMS)
-    plain = play_plugged(known, BASELINES[rule], TERMS)
+    fast, plain = ours(known, rule), play_plugged(known, BASELINES[rule], TERMS)
     assert fast.writes.any()
     assert np.array_equal(fast.writes, plain.writes)
     assert np.array_equal(fast.start_s[known.scored], plain.start_s[known.scored])
@@ -144,41 +142,32 @@ def test_it_plays_what_the_daemon_decides(
     assert [c[3] for c in fast.cycles] == pytest.approx([c[3] for c in plain.cycles])
 
 
-def test_plays_do_not_touch_each_other(tmp_path: Path) -> None:
-    known = past(site(tmp_path, jobs(110)))
-    base, scenario = played_by_slurm(known), scenario_of(known)
-    once = play_ours(known, scenario, BASELINES["saf"], TERMS)
-    again = play_ours(known, scenario, BASELINES["saf"], TERMS)
+def test_plays_do_not_touch_each_other(made: Past) -> None:
+    base, scenario = played_by_slurm(made), scenario_of(made)
+    once, again = (play_ours(made, scenario, BASELINES["saf"], TERMS) for _ in range(2))
     assert np.array_equal(once.start_s, again.start_s, equal_nan=True)
-    before = np.array([j.submit_s for j in known.jobs]) < known.split_s
-    early = before & (base.start_s < known.split_s)
+    early = (made.arrived_s < made.split_s) & (base.start_s < made.split_s)
     assert np.array_equal(once.start_s[early], base.start_s[early])
     assert sum(c[2] for c in once.cycles) > 0
 
 
-def test_the_future_is_not_known(tmp_path: Path) -> None:
+def test_the_future_is_not_known(made: Past) -> None:
     """Another run time of a job changes nothing before the earlier of its two ends."""
-    given = jobs(110)
-    known = past(site(tmp_path, given))
-    one = ours(known, "saf")
-    late = max(i for i, job in enumerate(known.jobs) if job.duration_s > 600 and known.scored[i])
-    shorter = replace(known.jobs[late], duration_s=known.jobs[late].duration_s - 300)
-    other = replace(known, jobs=(*known.jobs[:late], shorter, *known.jobs[late + 1 :]))
-    two = ours(other, "saf")
-    end = min(one.end_s[late], two.end_s[late])
-    earlier = one.start_s < end
+    late = max(i for i, job in enumerate(made.jobs) if job.duration_s > 600 and made.scored[i])
+    shorter = replace(made.jobs[late], duration_s=made.jobs[late].duration_s - 300)
+    other = replace(made, jobs=(*made.jobs[:late], shorter, *made.jobs[late + 1 :]))
+    one, two = ours(made, "saf"), ours(other, "saf")
+    earlier = one.start_s < min(one.end_s[late], two.end_s[late])
     assert np.array_equal(one.start_s[earlier], two.start_s[earlier])
 
 
 def test_a_study_says_who_wins_and_who_loses(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)), split=0.4)
     found = run_study(known, {"saf": BASELINES["saf"]}, TERMS, names=False)
-    outcome = found.outcomes["saf"]
+    outcome, later = found.outcomes["saf"], known.later
     wait = outcome["metrics"]["wait_s"]
-    later = known.later
-    arrived = np.array([j.submit_s for j in known.jobs])
-    assert wait.base == pytest.approx((found.base.start_s - arrived)[later].mean())
-    assert wait.own == pytest.approx((found.own["saf"].start_s - arrived)[later].mean())
+    assert wait.base == pytest.approx((found.base.start_s - known.arrived_s)[later].mean())
+    assert wait.own == pytest.approx((found.own["saf"].start_s - known.arrived_s)[later].mean())
     assert sure(wait.low) <= (wait.change or 0.0) <= (wait.high or 0.0)
     assert 0 < outcome["better"] + outcome["worse"] <= 1
     for kind in ("partition", "GPUs"):

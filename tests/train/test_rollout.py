@@ -165,15 +165,6 @@ def test_a_blank_one_is_first_come_first_served(kind: Kind, cluster: str) -> Non
 
 
 @KINDS
-def test_it_is_played_as_numpy_scores_it(kind: Kind) -> None:
-    policy = policy_of(ordering(kind))
-    window = random_ground("testbed", 2).cut(10, 100, load=1.5)
-    found = rollout.play_policy(window, policy, PURE)
-    np.testing.assert_array_equal(found, play_direct(window, policy, PURE).start_s)
-    assert (found != play_rule(window, "fcfs")).any()
-
-
-@KINDS
 def test_training_plays_the_same_order_but_for_its_noise(kind: Kind) -> None:
     loud = ordering(kind, scale=1e7)
     window = random_ground("testbed", 3).cut(0, 100, load=1.5)

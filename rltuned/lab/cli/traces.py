@@ -26,12 +26,12 @@ from rltuned.lab.replay.readers import (
     read_philly_log,
     read_swf,
 )
-from rltuned.lab.replay.trace_file import Row, collect, cut, describe, jittered, scale, write_trace
+from rltuned.lab.replay.trace_file import collect, cut, describe, jittered, scale, write_trace
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
 from rltuned.sim.limits import Strength
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Bad, EmptyCluster, Trace, TraceJob
-from rltuned.slurm.accounting import OF_A_TRACE, STEPS
+from rltuned.slurm.accounting import OF_A_TRACE, STEPS, SacctRecord
 from rltuned.text import counted
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
@@ -43,10 +43,8 @@ def read_sacct_text(path: Path) -> Trace:
     TraceError.
     """
     parsed, runs = read_history(lines_of(path), str(path), UTC, required=COLUMNS), Counter[str]()
-    records = {str(at): record for at, record in enumerate(parsed.records)}
 
-    def make(row: Row) -> TraceJob:
-        record = records[row["at"]]
+    def make(record: SacctRecord) -> TraceJob:
         if record.ran_s is None:
             raise ValueError(f"job {record.key} has not run to its end ({record.state})")
         runs[record.key] += 1
@@ -62,7 +60,7 @@ def read_sacct_text(path: Path) -> Trace:
             status=record.state,
         )
 
-    rows: list[tuple[int, Row | Bad]] = [(r.line, {"at": at}) for at, r in records.items()]
+    rows: list[tuple[int, SacctRecord | Bad]] = [(r.line, r) for r in parsed.records]
     rows += [(n, Bad(n, why)) for why, at in parsed.lines.items() if why != STEPS for n in at]
     rows.sort(key=itemgetter(0))
     return collect(path, rows, make, {"source": "Slurm accounting"})

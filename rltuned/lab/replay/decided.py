@@ -69,11 +69,6 @@ class DecidedWorld:
             self._runs.size_of = Sizes(world.capacity).of
         self._kinds = {"": Kinds(name=0)}
 
-    @property
-    def writes(self) -> int:
-        """Of all jobs."""
-        return sum(self.written.values())
-
     def play(self, policy: Policy) -> "DecidedWorld":
         """To the end of the last job. Raises TraceError: a job can never start; PolicyError: the
         code of another package fails.

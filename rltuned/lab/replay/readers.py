@@ -94,10 +94,7 @@ def read_philly_log(path: Path) -> Trace:
         raise TraceError(f"{path}: not JSON: nested too deeply") from None
     if not isinstance(records, list):
         raise TraceError(f"{path}: not a JSON list of jobs")
-    rows = ((at, {"at": str(at)}) for at in range(1, len(records) + 1))
-    return collect(
-        path, rows, lambda row: _philly_job(records[int(row["at"]) - 1]), {"source": PHILLY}
-    )
+    return collect(path, enumerate(records, 1), _philly_job, {"source": PHILLY})
 
 
 def _whole_records(text: str) -> Iterator[dict[str, Any] | str]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ LATEST_S: Final = 1e11
 """The year 5138. A later time is in milliseconds, or is not a time."""
 SHOWN = 40
 """Characters of a cell that an error shows."""
+T = TypeVar("T")
 Row = Mapping[str, str]
 """One row of a table, by column."""
 Rows = Iterable[tuple[int, Row | Bad]]
@@ -171,10 +172,13 @@ def number_text(value: float) -> str:
 
 
 def collect(
-    source: object, rows: Rows, make: Callable[[Row], TraceJob], notes: dict[str, str]
+    source: object,
+    rows: Iterable[tuple[int, T | Bad]],
+    make: Callable[[T], TraceJob],
+    notes: dict[str, str],
 ) -> Trace:
-    """Make a job of every row; one of which there is none (ValueError) costs itself. Raises
-    TraceError: there is none at all.
+    """Make a job of every numbered row; one of which there is none (ValueError) costs itself.
+    Raises TraceError: there is none at all.
     """
     jobs, bad = dict[str, TraceJob](), list[Bad]()
     for line, row in rows:
@@ -190,9 +194,7 @@ def collect(
     return Trace(tuple(ordered), notes, tuple(bad))
 
 
-def _job_of(
-    row: Row | Bad, make: Callable[[Row], TraceJob], known: Mapping[str, TraceJob]
-) -> TraceJob:
+def _job_of(row: T | Bad, make: Callable[[T], TraceJob], known: Mapping[str, TraceJob]) -> TraceJob:
     if isinstance(row, Bad):
         raise ValueError(row.why)  # noqa: TRY004 - as of every other bad row
     job = make(row)
