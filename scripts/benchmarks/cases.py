@@ -44,9 +44,8 @@ from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.settings import Flag, load
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import Rules
+from rltuned.sim.world import BackfillRule, Rules
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from rltuned.solver import Cbc

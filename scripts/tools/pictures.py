@@ -39,9 +39,8 @@ from rltuned.report import style
 from rltuned.settings import load
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import Rules, World
+from rltuned.sim.world import Natural, Rules, World
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"

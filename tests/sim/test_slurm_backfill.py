@@ -18,10 +18,9 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules
+from rltuned.sim.world import AGE_ONLY, Rules
 from tests.backtest.worlds import jobs, site
 from tests.examples import examples
 from tests.sim.slurm_referee import Asked, Referee

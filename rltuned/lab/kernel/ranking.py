@@ -291,7 +291,7 @@ def _fill_quantiles(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None
 
 @in_place
 def natural(ranking: Ranking, job: int, wait_s: float) -> float:
-    """sim/dispatch.Natural.priority under multifactor, in the order of its sum."""
+    """sim/world.Natural.priority under multifactor, in the order of its sum."""
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
     points = ranking.terms[job, 0] + age + ranking.terms[job, 1] + ranking.terms[job, 2]
     return max(1.0, float(math.floor(points)))
