@@ -121,6 +121,7 @@ MARK: Final = "mark"
 """Of the last intent, see journal/journal."""
 OWN: Final = (SETTINGS, SALT, STATE, MARK)
 """Of this host's daemon; all others are handed over."""
+PORTABLE: Final = "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?, ?) ORDER BY name"
 
 
 class Recall(Protocol):
@@ -184,13 +185,6 @@ def get(db: sqlite3.Connection, name: str) -> object:
     """The value noted last; None = none was."""
     row = db.execute("SELECT value FROM states WHERE name = ?", (name,)).fetchone()
     return None if row is None else json.loads(row[0])
-
-
-def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
-    """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
-    return db.execute(
-        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?, ?) ORDER BY name", OWN
-    ).fetchall()
 
 
 def put(db: sqlite3.Connection, name: str, value: object, at: float) -> None:

@@ -81,7 +81,7 @@ def test_going_down_gives_back_and_then_lets_go(climb: Climb, rung: Rung) -> Non
     assert Journal(climb.folder).claims("test") == ()
     loop.cycle()
     assert len(climb.world.plans) == 2
-    Journal(climb.folder)._lock.take()
+    Journal(climb.folder).claim()
 
 
 @pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
@@ -98,7 +98,7 @@ def test_a_job_that_was_requeued_after_going_down_is_given_back(climb: Climb, ru
     loop.cycle()
     assert climb.priorities()[1] == NATURAL
     loop.cycle()
-    Journal(climb.folder)._lock.take()
+    Journal(climb.folder).claim()
 
 
 def test_a_paused_or_dry_daemon_does_not_even_restore(climb: Climb) -> None:
