@@ -105,7 +105,7 @@ def weighed(state: breaker.Breakers, *pairs: Pair, model: str = "one") -> dict[s
 
 def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
     bad, good = outcomes(F, F), outcomes(A, A)
-    state = breaker.NONE
+    state: Breakers = {}
     for failures in (bad, bad, good, bad, bad):
         state = breaker.count_errors(state, failures, MOST, NOW)
     assert not state["gpu"].is_open

@@ -11,8 +11,8 @@ import pytest
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.ladder import MOST_APART_S, Ladder, Rung, Switchback
 from rltuned.core.select import Scope
-from rltuned.daemon.breaker import HORIZON_S, Blocks, Cause, Pair, Touched, breakers, demoted
-from rltuned.daemon.canary import CanaryStatus, Monitor, sides_of
+from rltuned.daemon.breaker import Cause, Pair, breakers, demoted
+from rltuned.daemon.canary import HORIZON_S, Blocks, CanaryStatus, Monitor, Touched, sides_of
 from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunningJob, Side
 from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import PrioritySystem
