@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 from pydantic import ConfigDict
@@ -51,7 +52,7 @@ class PlanApplier:
         self._first_looks = FirstLooks()
         self._back: set[JobKey] = set()  # taken up again since the look, which did not mark them
         self._followed: Snapshot | None = None
-        self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
+        self._reverted: frozenset[tuple[JobId, int]] = frozenset()
         self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
         self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
@@ -93,31 +94,24 @@ class PlanApplier:
             and (actual := job.in_force) is not None
             and actual != job.owned.value
         }
-        new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
-        self._reverted_before = frozenset(found)
+        new = Counter(kind for key, kind in found.items() if key not in self._reverted)
+        self._reverted = frozenset(found)
         return self._context, dict(new), ""
 
     def keep(self, report: CycleReport, snapshot: Snapshot, model: str) -> str:
         """Note what a cycle saw and planned, if it did; returns the digest of the snapshot. model:
         digest of the policy's; empty = a rule.
         """
-        decision = report.decision
+        decision, now = report.decision, self._clock.now()
         found = None if decision is None else decision.neutral
         if found is not None and found != report.context.neutral:
-            NEUTRAL.change(self.journal, snapshot.cluster, lambda _: found, self._clock.now())
-        return self.journal.keep(
-            CycleObservation(
-                cycle=report.cycle,
-                at=self._clock.now(),
-                mode=report.mode.value,
-                snapshot=snapshot,
-                context=report.context,
-                policy="" if decision is None else decision.policy,
-                model="" if decision is None else model,
-                plan=None if decision is None else recorded_plan(decision),
-            ),
-            clears=not report.why(HealthState.CLOCK_OFF),  # or an hour wrong is a history lost
-        )
+            NEUTRAL.change(self.journal, snapshot.cluster, lambda _: found, now)
+        sight = CycleObservation(report.cycle, now, report.mode.value, snapshot, report.context)
+        if decision is not None:
+            plan = recorded_plan(decision)
+            sight = replace(sight, policy=decision.policy, model=model, plan=plan)
+        # with a clock that is off an hour wrong is a history lost
+        return self.journal.keep(sight, clears=not report.why(HealthState.CLOCK_OFF))
 
     def follow(self, snapshot: Snapshot, lease: Lease | None = None) -> None:
         """Note which jobs have left the queue, and which are back with a value of rltuned's; of
@@ -155,12 +149,9 @@ class PlanApplier:
 
     def left_alone(self, seen: Snapshot) -> tuple[Unreadable, ...]:
         """Jobs that are not written to, as their numbers are unexplained."""
-        alone, why = self._first_looks.alone, "the journal does not explain its number"
-        return tuple(
-            Unreadable("job", job.address, why, job.job_id)
-            for job in seen.pending
-            if job.key in alone
-        )
+        why = "the journal does not explain its number"
+        alone = (job for job in seen.pending if job.key in self._first_looks.alone)
+        return tuple(Unreadable("job", job.address, why, job.job_id) for job in alone)
 
     def accept(self, snapshot: Snapshot) -> None:
         """A stage that only watches takes the numbers that it sees for the site's own."""
@@ -183,7 +174,7 @@ class PlanApplier:
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot, lease)
             # the plan took the value that they are back with for the site's own
-            but = self._back | {*self._first_looks.alone}
+            but = self._back | self._first_looks.alone.keys()
             plan = Plan(tuple(a for a in plan.actions if a.target.key not in but))
             if plan.is_empty:
                 return ()
@@ -221,18 +212,14 @@ def remembered_by(
     the look before; None = the last one that the journal keeps, whichever process made it.
     """
     if earlier is None:
-        earlier = _kept_jobs(journal, cluster)
+        try:
+            seen = journal.last_look(cluster, tuple(HealthState), None)
+        except SnapshotError:  # of another release, or damaged
+            seen = None
+        earlier = {job.key: job for job in (() if seen is None else seen.pending)}
     recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
     shared = journal.words(cluster, OVERSUBSCRIBE)
     return Remembered(journal.owned(cluster), recent, shared, earlier, now)
-
-
-def _kept_jobs(journal: Journal, cluster: str) -> Mapping[JobKey, PendingJob]:
-    try:
-        seen = journal.last_look(cluster, tuple(HealthState), None)
-    except SnapshotError:
-        return {}  # of another release, or damaged: its cycles are not told apart from none
-    return {} if seen is None else {job.key: job for job in seen.pending}
 
 
 def recorded_plan(decision: Decision) -> Document:
