@@ -23,7 +23,7 @@ from rltuned.daemon.documents import Document, Look
 from rltuned.daemon.groups import kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.wiring import Rig, build_rig, run_times_of
 from rltuned.domain.jobs import GroupStore
 from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
@@ -99,7 +99,7 @@ class Made:
     look: Look
     decision: Decision
     rig: Rig
-    learner: RunTimeLearner | LimitUseLearner | None
+    learner: RunTimeLearner | None
     as_is: bool
 
     def told(self) -> Look:
@@ -155,7 +155,7 @@ def known(writer: PlanApplier, seen: Snapshot) -> Context:
     return context
 
 
-def _predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
+def _predicting(loaded: Loaded) -> RunTimeLearner | None:
     """What predicts run times from the daemon's file; None = nothing can. Raises ModelError."""
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)

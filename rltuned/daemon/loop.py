@@ -23,7 +23,7 @@ from rltuned.daemon.foreign import rival
 from rltuned.daemon.groups import take_in
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import SKIPS, CycleReport, CycleStage, Failure, Skip, row_of
-from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import SignalFlags, is_paused
 from rltuned.daemon.wiring import Rig
@@ -83,7 +83,7 @@ class Loop:
         *,
         orders: SignalFlags,
         reload: Callable[[], Rig],
-        run_times: RunTimeLearner | LimitUseLearner | None = None,
+        run_times: RunTimeLearner | None = None,
         heartbeat_s: float = math.inf,
         stopwatch: Callable[[], float] | None = None,
     ) -> None:

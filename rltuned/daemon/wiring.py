@@ -17,7 +17,7 @@ from rltuned.core.milp import Solver
 from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.logger import Log
-from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.domain.plan import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
@@ -254,13 +254,13 @@ def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
 
 def run_times_of(
     loaded: Loaded, salt: bytes | None, log: Log, backend: Backend | None = None
-) -> RunTimeLearner | LimitUseLearner:
+) -> RunTimeLearner:
     """What learns from ended jobs. salt: None = nothing learned is kept. backend: whose past is
     learned too; None = none. Raises ModelError: the predictor cannot be used.
     """
     settings = loaded.settings
     if not settings.predictor.enabled:
-        return LimitUseLearner()
+        return RunTimeLearner(None, None, log)
     secret = salt or secrets.token_bytes(SALT_BYTES)
     return RunTimeLearner(
         memory_of(settings, secret),
