@@ -42,7 +42,7 @@ class PlanApplier:
     """Keeps the order of law: intent on the disk, then the write, then its outcome.
 
     Where the journal cannot be used, or what it says cannot be read, every method but the first
-    three raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not
+    two raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not
     answer; what was written is noted as intended.
     """
 
@@ -54,7 +54,6 @@ class PlanApplier:
         self._followed: Snapshot | None = None
         self._reverted: frozenset[tuple[JobId, int]] = frozenset()
         self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
-        self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
         self._earlier: dict[JobKey, PendingJob] | None = None  # None = no look of this cluster
         self._context, self._unread = NO_CONTEXT, ""
@@ -67,14 +66,9 @@ class PlanApplier:
             says = remembered_by(self.journal, cluster, now, self._earlier)
             self._context, self._unread = context_by(self.journal, cluster), ""
         except JournalError as error:
-            self._context, self._unread = Context(neutral=self._neutral.get(cluster)), str(error)
+            self._context, self._unread = NO_CONTEXT, str(error)
             return Remembered(earlier=self._earlier or {}, at=now)
         return says
-
-    def note(self, decision: Decision) -> None:
-        """Remember what the next decision needs of this one, journal or not."""
-        if decision.neutral is not None:
-            self._neutral[decision.snapshot.cluster] = decision.neutral
 
     def look(self, seen: Snapshot) -> tuple[Context, Mapping[str, int] | None, str]:
         """What is known besides the marks of the jobs, which were made with `remembered`; by kind

@@ -193,7 +193,7 @@ class Loop:
             return None
         with self._timed(report, CycleStage.DECIDE):
             try:
-                found = self._by_policy(seen, report)
+                return self._by_policy(seen, report)
             except errors.PolicyError as error:
                 # a network without numbers is left for the rule until the next reload or start;
                 # a trial would compare something else
@@ -201,9 +201,7 @@ class Loop:
                     raise
                 self.rig = self.rig.by_rule(str(error))
                 self._publisher.loaded(self.rig)
-                found = self._by_policy(seen, report)
-        self._writer.note(found)
-        return found
+                return self._by_policy(seen, report)
 
     def _by_policy(self, seen: Snapshot, report: CycleReport) -> Decision:
         return decide(seen, self.rig.policy, self.rig.knobs, self.rig.solver, report.context)

@@ -388,11 +388,6 @@ def test_evidence_survives_a_restart_and_another_model_starts_with_none(tmp_path
     assert other.breakers["gpu"].harm[Cause.WAIT].value < 2
 
 
-def test_what_is_seen_while_nothing_may_be_written_is_no_evidence(tmp_path: Path) -> None:
-    verdict = Site(tmp_path).play(5, 6_000.0, 1_500.0, live=False)
-    assert verdict.breakers == {}
-
-
 def test_at_full_without_off_blocks_there_is_nothing_to_compare(tmp_path: Path) -> None:
     verdict = Site(tmp_path, Scope()).play(2, 6_000.0, 1_500.0)
     assert (verdict.breakers, verdict.effect, verdict.blocks) == ({}, None, {})
@@ -453,25 +448,6 @@ def test_a_run_keeps_the_side_that_its_job_had_while_it_waited(
     assert [(run.job.job_id, run.side, run.run_s) for run in ended.runs.ended] == [
         (run.job_id, side, 70.0) for run, side in zip(runs, sides, strict=True)
     ]
-
-
-@pytest.mark.parametrize(
-    "looks",
-    [
-        [{"lingering": (JobId(5),)}, {"runs": [RUN]}, {}],
-        [{"waits": [job(5)]}],
-        [{"unreadable": (Unreadable("job", "5", "odd", JobId(5)),)}, {"runs": [RUN]}],
-        [{"taken_at": NOW + 7_200.0}],
-        [{"cluster": "other"}],
-    ],
-)
-def test_a_run_without_a_known_end_has_no_slowdown(
-    tmp_path: Path, looks: list[dict[str, Any]]
-) -> None:
-    """Before, only the memory of run times knew: the metric counted each of these as an end."""
-    found = judged(Monitor(Journal(tmp_path)), {}, {"runs": [RUN]}, *looks)
-    assert [len(one.runs.started) for one in found[:2]] == [0, 1]
-    assert [run for one in found for run in one.runs.ended] == []
 
 
 def test_a_start_that_a_cycle_could_not_judge_is_judged_in_the_next(tmp_path: Path) -> None:

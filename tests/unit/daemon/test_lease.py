@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.lease import FILE, HANDOVER_FILE, Handover, Lease, published, unpack
-from rltuned.daemon.restore import restore
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import PRIORITY, Action, Plan, Result, target_of
@@ -24,7 +23,7 @@ from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import Fence, SlurmCli
 from tests.builders import NOW, snapshot, sure
 from tests.examples import examples
-from tests.fakes import ConstantOrder, FakeBackend, FakeClock
+from tests.fakes import ConstantOrder
 from tests.loops import Bench, Clocks, rescued
 from tests.recorded import DATA, MARKS, Recording, replay
 
@@ -207,21 +206,6 @@ def pair(tmp_path: Path) -> tuple[Beside, Beside]:
     return one, two
 
 
-def test_a_successor_does_not_own_what_was_given_back(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    loop = one.loop()
-    loop.run(1)
-    loop._journal.let_go()  # the daemon has ended
-    one.lease.close()
-    journal = Journal(one.folder)
-    assert one.lease.before_restore(journal) == ""
-    restore(one.world, journal, FakeClock())
-    one.lease.after_restore(journal)
-    theirs = Journal(two.folder)
-    assert two.lease.take("head2", theirs, CLUSTER).startswith("took over from head1")
-    assert theirs.claims(CLUSTER) == ()
-
-
 ROW = {"cluster": "c", "job_id": 1, "submitted_at": 1.0, "field": "site_factor", "address": "1",
        "original": 0, "nice": None, "rest": None, "newest_id": None, "writes": "[[0, 7, 1.0]]",
        "past": "[]", "guessed": 0, "at": 1.0, "gone": 0, "ended_at": None}  # fmt: skip
@@ -265,23 +249,6 @@ def test_breakers_go_along_and_the_settings_of_a_host_stay_there(
     older = ("settings", theirs.model_dump_json(), NOW)
     unpack(Journal(two.folder), given.model_copy(update={"states": (older,)}))
     assert last_settings(two.folder) == rescued(ours)
-
-
-def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> None:
-    one, _ = pair
-    seen: list[int] = []
-    apply = one.world.apply
-
-    @dataclass
-    class Watching(FakeBackend):
-        def apply(self, plan):  # type: ignore[no-untyped-def]
-            given = published(one.shared)
-            seen.append(len(given.owned) if given else 0)
-            return apply(plan)
-
-    one.world = Watching(one.world.world)
-    one.loop().run(1)
-    assert seen == [3]
 
 
 def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) -> None:

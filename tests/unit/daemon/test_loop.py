@@ -12,17 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.following import Following
-from rltuned.daemon.report import CycleStage, Failure, Skip
-from rltuned.daemon.restore import restore
+from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.state import Health, HealthState
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
-from rltuned.domain.snapshot import NO_CONTEXT, Remembered, RememberedBy, Snapshot, nothing
 from rltuned.domain.units import CLOCK_S
 from rltuned.errors import BackendError, ModelError, SnapshotError
 from rltuned.journal.cycles import recorded
@@ -30,11 +26,11 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, reading
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
-from rltuned.slurm.site import Bounds, Load, Weighed, next_stretch, pressures
+from rltuned.slurm.site import Load, next_stretch
 from tests.builders import NOW, sure
 from tests.bundles import small_network
-from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
-from tests.loops import WORLD, Bench, Desk, report
+from tests.fakes import BrokenPolicy, ConstantOrder, RaisingPolicy, dealt
+from tests.loops import WORLD, Bench
 
 
 @pytest.fixture
@@ -49,45 +45,6 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert report.mode is HealthState.LIVE
     assert report.results() == {Result.APPLIED: 3}
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
-
-
-class Remembering(FakeBackend):
-    """Makes its jobs with what the journal holds, as Slurm's backend does; keeps what that was."""
-
-    known: tuple[Remembered, ...] = ()
-
-    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        says = remembered(self.world.cluster, self.world.taken_at)
-        self.known = (*self.known, Remembered(dict(says.owned), dict(says.recent_writes)))
-        return super().observe(remembered)
-
-
-def test_the_world_is_seen_with_what_the_journal_says_and_the_last_counts(bench: Bench) -> None:
-    world = Remembering(WORLD)
-    bench.world = world
-    loop = bench.loop()
-    loop.run(2)
-    (bench.folder / "PAUSE").touch()  # the journal is let go
-    loop.run(1)
-    with closing(Journal(bench.folder)) as other:  # a restore of another process
-        restore(world, other, bench.clock)
-    loop.run(1)
-    (bench.folder / FILE_NAME).unlink()
-    loop.run(1)
-    assert [len(known.owned) for known in world.known] == [0, 3, 3, 0, 0, 0]  # restore's is bare
-    assert [report.owned() for report in bench.received.reports] == [0, 3, 3, 0, None]
-    assert bench.received.reports[-1].journal_error
-
-
-def test_without_a_journal_nothing_that_it_reported_stays_on_a_job(bench: Bench) -> None:
-    first = WORLD.pending[0]
-    known = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
-    (bench.folder / FILE_NAME).write_bytes(b"no journal")
-    writer = PlanApplier(Journal(bench.folder), bench.clock)
-    says = writer.remembered(WORLD.cluster, WORLD.taken_at)
-    assert WORLD.marked(known).marked(says).pending == WORLD.pending
-    assert writer.look(WORLD) == (NO_CONTEXT, None, writer._unread)
-    assert writer._unread
 
 
 def test_dry_run_writes_nothing(bench: Bench) -> None:
@@ -416,26 +373,6 @@ def test_the_factor_stays_in_its_range_and_follows_the_pressure(
     assert after_low <= after_high
 
 
-def test_what_the_load_does_is_seen() -> None:
-    desk = Desk()
-    busy = Weighed(BUSY, pressures(BUSY, 0.1, Bounds()), 4.0)
-    desk.publisher.cycle(report(weighed=busy, failure=Failure(Skip.BUSY, "busy"), decision=None))
-    (line,) = desk.lines("cycle_skipped")
-    assert (line["reason"], line["stretch"]) == ("busy", 4.0)
-    limited = replace(CALM, rate_limited=3)
-    desk.publisher.cycle(report(weighed=Weighed(limited, {}, 2.0)))
-    desk.publisher.cycle(report(weighed=Weighed(None, {}, 1.0, "sdiag: garbled")))
-    desk.publisher.cycle(report(weighed=Weighed(CALM, {}, 1.0)))
-    first, second, third = desk.lines("cycle")
-    assert (first["stretch"], first["rate_limited"]) == (2.0, 3)
-    assert (second["load_unknown"], second.get("stretch")) == ("sdiag: garbled", None)
-    assert not {"stretch", "rate_limited", "load_unknown", "standby"} & third.keys()
-    desk.publisher.cycle(
-        report(HealthState.STANDBY, reasons={HealthState.STANDBY: "head2 holds the lease"})
-    )
-    assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
-
-
 @pytest.mark.parametrize("off_s", [None, 0.0, CLOCK_S, -CLOCK_S])
 def test_clocks_that_agree_or_are_unknown_stop_nothing(tmp_path: Path, off_s: float | None) -> None:
     bench = Bench(tmp_path)
@@ -451,13 +388,12 @@ def test_beyond_two_minutes_it_observes_and_undoes_nothing(tmp_path: Path, off_s
     loop, off = bench.loop(), [0.0]
     loop.rig = replace(loop.rig, clock_off_s=lambda: off[0])
     loop.cycle()
-    written, plans, neutral = bench.priorities(), len(bench.world.plans), loop._writer._neutral
-    before = dict(neutral)
+    written, plans = bench.priorities(), len(bench.world.plans)
     off[0] = off_s
     report = loop.cycle()
     assert (report.mode, report.decision) == (HealthState.OBSERVE, None)
     assert f"{off_s:+.0f} s off" in str(Health(report.conditions(CanaryStatus())))
-    assert (bench.priorities(), len(bench.world.plans), neutral) == (written, plans, before)
+    assert (bench.priorities(), len(bench.world.plans)) == (written, plans)
     bench.clock.advance(400 * 86_400.0)  # whose clock it is that is wrong is not known
     loop.cycle()
     bench.clock.advance(-400 * 86_400.0)

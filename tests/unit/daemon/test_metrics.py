@@ -497,12 +497,6 @@ def test_a_proposal_is_logged_when_it_changes() -> None:
     assert sum(line["event"] == "proposal" for line in lines) < PENDING / 3, "256 changes a cycle"
 
 
-def test_every_cycle_is_a_sentence() -> None:
-    proposed = shadow(0, queue_at(0, range(1, 6)))
-    (line,) = [one for one in lines_of(Logged(), proposed) if one["event"] == "cycle"]
-    assert line["summary"] == "cycle 0: 5 pending, 5 ordered, 5 proposed, 0 applied"
-
-
 def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:
     printed, jobs = Logged(), queue_at(0, range(1, PENDING + 1))
 

@@ -5,9 +5,7 @@ import io
 import json
 import os
 import resource
-import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -32,13 +30,12 @@ from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Failure, Skip
 from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
+from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.board import Board
 from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.plan import Outcome, Result
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, basic
+from tests.builders import NOW
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
 from tests.loops import DECISION, SEEN, Desk, report
@@ -311,27 +308,6 @@ def test_ready_means_a_fresh_result_and_good_files(desk: Desk, tmp_path: Path) -
     assert desk.publisher.health().ready
 
 
-def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
-    desk.publisher.cycle(report())
-    (cycle,) = desk.lines("cycle")
-    assert (cycle["mode"], cycle["proposed"], cycle["observe_s"]) == ("dry_run", 2, 0.25)
-    first, second = desk.lines("proposal")
-    assert (first["job"], first["old"], first["new"]) == (2, 200, basic(0.0))
-    assert (second["rank_before"], second["rank_after"]) == (1, 2)
-    assert "mallory" not in desk.stream.getvalue()
-
-
-def test_a_live_cycle_names_only_what_failed(desk: Desk) -> None:
-    one, two = DECISION.plan.actions
-    outcomes = (Outcome(one, Result.APPLIED), Outcome(two, Result.REFUSED, "Access denied"))
-    desk.publisher.cycle(report(HealthState.LIVE, outcomes=outcomes))
-    assert desk.lines("proposal") == []
-    (cycle,) = desk.lines("cycle")
-    assert (cycle["applied"], cycle["refused"], cycle["left_alone"]) == (1, 1, 0)
-    (failure,) = desk.lines("change_failed")
-    assert (failure["level"], failure["detail"]) == ("warning", "Access denied")
-
-
 def test_a_skipped_cycle_says_why_and_when_it_goes_on(desk: Desk) -> None:
     desk.publisher.cycle(away())
     desk.publisher.cycle(away(Skip.UNEXPECTED))
@@ -358,34 +334,6 @@ def test_console_lines_cannot_steer_a_terminal_or_be_forged() -> None:
     first, second = stream.getvalue().splitlines()
     assert first.isprintable()
     assert second.endswith("note=no\\x1b[2Jblank\\x9b")
-
-
-@pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
-        server.bind(str(tmp_path / "notify"))
-        server.settimeout(5)
-        yield server
-
-
-def received(server: socket.socket) -> list[str]:
-    return server.recv(4096).decode().split("\n")
-
-
-def test_messages(systemd: socket.socket) -> None:
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": systemd.getsockname()})
-    notifier.ready("dry run")
-    assert received(systemd) == ["READY=1", "STATUS=dry run"]
-    notifier.alive()
-    assert received(systemd) == ["WATCHDOG=1"]
-    notifier.alive("two\nlines")
-    assert received(systemd) == ["WATCHDOG=1", "STATUS=two lines"]
-    notifier.reloading(12.5)
-    assert received(systemd) == ["RELOADING=1", "MONOTONIC_USEC=12500000"]
-    notifier.stopping("stopped")
-    assert received(systemd) == ["STOPPING=1", "STATUS=stopped"]
-    notifier.close()
-    notifier.alive()
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1", "/no/such/socket"])
@@ -419,21 +367,6 @@ def test_many_wake_ups_block_nobody() -> None:
         clock.wake(stop=False)
     assert clock.wait(60) is False
     assert clock.wait(0) is False
-
-
-def test_signals_become_orders() -> None:
-    clock, orders = SystemClock(), SignalFlags()
-    before = signal.getsignal(signal.SIGHUP)
-    with listening(orders, lambda stop: clock.wake(stop=stop)):
-        killer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGHUP))
-        killer.start()
-        assert clock.wait(60) is False
-        killer.join()
-        assert (orders.reload, orders.stop) == (True, False)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert clock.wait(60) is True
-        assert orders.stop
-    assert signal.getsignal(signal.SIGHUP) is before
 
 
 def test_a_wait_works_in_a_process_with_more_than_a_thousand_open_files() -> None:
