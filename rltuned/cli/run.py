@@ -179,7 +179,6 @@ class _Daemon:
                 self.log,
                 self.notifier,
                 self.system,
-                journal=self.journal,
                 board=board,
                 failed_nights=lambda: read_state(state_dir).get("failed"),
                 forecaster=forecaster,

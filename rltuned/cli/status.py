@@ -25,7 +25,7 @@ from rltuned.cli.flags import (
 from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document
-from rltuned.daemon.state import Condition, HealthState, kept_state
+from rltuned.daemon.state import Condition, HealthState
 from rltuned.daemon.words import lines_of
 from rltuned.errors import JournalError, SettingsError
 from rltuned.journal import cycles, owned, store
@@ -111,11 +111,10 @@ def ask(loaded: Loaded) -> Document:
 
 def _journal(db: sqlite3.Connection) -> Document:
     """carrying: jobs that may still carry a value of rltuned's. breakers: the open ones."""
-    cycle, state = cycles.last_row(db), kept_state(store.get(db, store.STATE))
+    cycle = cycles.last_row(db)
     return {
         "cycle": cycle and {**asdict(cycle), "skip": cycle.skipped},
         "carrying": len(owned.carrying(db)),
-        "state": state and state.model_dump(mode="json"),
         "changes": [one._asdict() for one in cycles.latest(db, CHANGES)],
         "breakers": [
             {"cluster": cluster, "partition": name, **asdict(found)}
@@ -128,8 +127,7 @@ def _journal(db: sqlite3.Connection) -> Document:
 
 def in_words(found: Document, now: float) -> str:
     """The same for people. now: Unix time."""
-    before = found["journal"] and kept_state(found["journal"]["state"])
-    text = render("status.txt", found=found, before=before, now=now)
+    text = render("status.txt", found=found, now=now)
     return "\n".join(filter(None, text.splitlines()))
 
 

@@ -4,39 +4,30 @@ event of the log.
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
 from rltuned.core.decide import Entry
-from rltuned.daemon.breaker import breakers
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.forecasting import Forecaster
 from rltuned.daemon.logger import Log
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport, Skip
-from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState, KeptState, kept_state
+from rltuned.daemon.state import FRESH_CYCLES, Condition, Health, HealthState
 from rltuned.daemon.systemd import Notifier
 from rltuned.daemon.web.board import Board
 from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Clock, Outcome, Result
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobKey
-from rltuned.errors import JournalError
-from rltuned.journal.journal import Journal
-from rltuned.journal.store import STATE
 from rltuned.text import span, trusted
 
-CLOCK_S: Final = 5.0
-"""From here on a difference between slurmctld's clock and this host's is in the cycle's line."""
 MOST_REMARKS: Final = 200
 """Different remarks of Slurm's commands that are remembered and logged."""
 _NAMED: Final = 20
 """So many things that cannot be read are named in one cycle; the others are counted."""
 _FAILURES: Final = frozenset({Result.REFUSED, Result.WITHHELD, Result.FAILED})
 _THEN: Final = {"job": "left alone", "reservation": "counts as none"}
-_OF_THE_CLOCK: Final = frozenset({HealthState.STARTING, HealthState.STALE})
-"""States that follow from the time and not from a cycle; they are not kept."""
 _WRITING: Final = frozenset({HealthState.LEARNING, HealthState.LIVE})
 """True of the last result; while none comes nothing is written."""
 _MINUTES_S: Final = 600.0
@@ -203,20 +194,17 @@ def _cycle(report: CycleReport) -> dict[str, Any]:
 
 
 def _seconds_and_load(report: CycleReport) -> dict[str, Any]:
-    odd: dict[str, Any] = {}
-    if (weighed := report.weighed) is not None:
-        odd = {"stretch": weighed.stretch != 1 and weighed.stretch, "load_unknown": weighed.unknown}
-        if weighed.load is not None:
-            off_s = weighed.load.clock_off_s or 0.0
-            odd |= {"rate_limited": weighed.load.rate_limited}
-            odd |= {"clock_off_s": off_s * (abs(off_s) >= CLOCK_S)}
-    seconds = {f"{stage.value}_s": round(s, 3) for stage, s in report.stages.items()}
-    return seconds | {name: value for name, value in odd.items() if value}
+    found: dict[str, Any] = {f"{stage.value}_s": round(s, 3) for stage, s in report.stages.items()}
+    if report.stretch != 1:
+        found["stretch"] = report.stretch
+    if report.weighed is not None and report.weighed.unknown:
+        found["load_unknown"] = report.weighed.unknown
+    return found
 
 
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
-    is. journal: keeps the state. board: what the page shows and users are answered. forecaster: of
+    is. board: what the page shows and users are answered. forecaster: of
     starts. failed_nights: of `rltuned tune`, in a row; None = not known.
     """
 
@@ -227,13 +215,12 @@ class Publisher:
         notifier: Notifier,
         clock: Clock,
         *,
-        journal: Journal | None = None,
         board: Board | None = None,
         failed_nights: Callable[[], int | None] = lambda: None,
         forecaster: Forecaster | None = None,
     ) -> None:
         self._metrics, self._log, self._notifier, self._clock = metrics, log, notifier, clock
-        self._journal, self._board, self._forecaster = journal, board, forecaster
+        self._board, self._forecaster = board, forecaster
         self._failed_nights = failed_nights
         self._interval_s = self._step_s = 0.0
         self._result_at_s: float | None = None
@@ -241,13 +228,6 @@ class Publisher:
         self._reload_failed = False
         self._of_cycle: list[Condition] = []
         self._verdict, self._logged = CanaryStatus(), Logged()
-        self._kept: KeptState | None = None
-        # what was known before the start, the breakers and the comparison of then in force
-        with suppress(JournalError):  # the first cycle says what is wrong with it
-            kept = kept_state(journal.recall(STATE)) if journal is not None else None
-            if kept is not None and journal is not None:
-                self._kept, known = kept, breakers(journal, kept.cluster)
-                self._verdict = CanaryStatus(breakers=known, effect=kept.effect)
 
     def cycle(self, report: CycleReport) -> None:
         if self._forecaster is not None:
@@ -268,25 +248,7 @@ class Publisher:
         if self._logged.is_new(health):
             line = self._log.warning if health.is_trouble else self._log.info
             line("state", state=health.state.value, detail=str(health))
-        self._keep(report, health)
         self._notifier.alive(f"{health}; {report.summary()}")
-
-    def _keep(self, report: CycleReport, health: Health) -> None:
-        """Remember the state when it is another one."""
-        before = self._kept
-        cluster = report.snapshot.cluster if report.snapshot else before.cluster if before else ""
-        now = KeptState(
-            at=report.started_at,
-            cluster=cluster,
-            conditions=tuple(c for c in health.conditions if c.state not in _OF_THE_CLOCK),
-            effect=self._verdict.effect,
-        )
-        if before is not None and now == before.model_copy(update={"at": now.at}):
-            return
-        self._kept = now
-        if self._journal is not None:
-            with suppress(JournalError):  # the report says that it cannot be used
-                self._journal.remember(STATE, now.model_dump(mode="json"), report.started_at)
 
     def alive(self) -> None:
         self._notifier.alive()
@@ -351,8 +313,7 @@ class Publisher:
         if self._reload_failed:
             found.append(Condition(HealthState.RELOAD_FAILED))
         if self._result_at_s is None:
-            before = f"; before it: {self._kept.health}" if self._kept else ""
-            found.append(Condition(HealthState.STARTING, before))
+            found.append(Condition(HealthState.STARTING))
         elif (age_s := now_s - self._result_at_s) > FRESH_CYCLES * self._step_s:
             found = [c for c in found if c.state not in _WRITING]
             age = f"{age_s:.0f} s" if age_s < _MINUTES_S else span(age_s)

@@ -10,10 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from rltuned.daemon.breaker import Effect
-
 FRESH_CYCLES: Final = 3
 """So many intervals after the last result the daemon is no longer ready."""
 
@@ -64,7 +60,7 @@ class HealthState(StrEnum):
     NO_ROOM = "no_room", "{detail}", "warning", "Too little room"
     """Priorities are too low for the delays, which are cut: some jobs tie."""
     STARTING = (
-        "starting", "no cycle has come to a result since the start{detail}", "notice", "Starting",
+        "starting", "no cycle has come to a result since the start", "notice", "Starting",
     )  # fmt: skip
     SLURM_BUSY = "slurm_busy", "{detail}: this cycle is left out", "warning", "Slurm is busy"
     DRY_RUN = "dry_run", "nothing is written: this is a dry run", "notice", "Dry run"
@@ -143,26 +139,3 @@ class Health:
                 for c in self.conditions
             ],
         }
-
-
-class KeptState(BaseModel):
-    """What the journal keeps of the state. at: Unix seconds. effect: None = no switchback."""
-
-    model_config = ConfigDict(frozen=True)
-
-    at: float
-    cluster: str
-    conditions: tuple[Condition, ...]
-    effect: Effect | None = None
-
-    @property
-    def health(self) -> Health:
-        return Health(self.conditions)
-
-
-def kept_state(kept: object) -> KeptState | None:
-    """The value that the journal keeps; None = there is none that this release can read."""
-    try:
-        return KeptState.model_validate(kept)
-    except ValidationError:
-        return None

@@ -113,16 +113,17 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
         return replace(loaded, settings=untuned(settings), generation="")
     found = Generations(settings.daemon.state_dir).read(name)
     own = found.manifest
-    predictor = PREDICTOR if own.site_predictor else PREDICTOR_NAME
-    policy = f"{MODEL_PREFIX}{MODEL}" if own.policy == MODEL else own.policy
+    policy = {
+        "name": f"{MODEL_PREFIX}{MODEL}" if own.policy == MODEL else own.policy,
+        "trust": own.trust,
+        "models_dir": found.path,
+    }
+    order = {"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
+    predictor = {"model": PREDICTOR if own.site_predictor else PREDICTOR_NAME}
     changed = {
-        "policy": settings.policy.model_copy(
-            update={"name": policy, "trust": own.trust, "models_dir": found.path}
-        ),
-        "order": settings.order.model_copy(
-            update={"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
-        ),
-        "predictor": settings.predictor.model_copy(update={"model": predictor}),
+        "policy": settings.policy.model_copy(update=policy),
+        "order": settings.order.model_copy(update=order),
+        "predictor": settings.predictor.model_copy(update=predictor),
     }
     return replace(loaded, settings=settings.model_copy(update=changed), generation=found.name)
 
@@ -138,7 +139,7 @@ def build_rig(
     knobs, bounds = settings.knobs(), settings.load.bounds()
     if trial is not None:
         knobs = replace(knobs, rules=replace(knobs.rules, switchback=trial.switchback))
-    return Rig(
+    rig = Rig(
         backend=backend,
         policy=policy,
         knobs=knobs,
@@ -150,16 +151,17 @@ def build_rig(
         in_place_of=in_place_of,
         ranges=policy.ranges if isinstance(policy, Actor) else {},
         solver=Cbc() if settings.policy.placement == "milp" else None,
-        gauge=backend.load if bounds is not None and isinstance(backend, SlurmBackend) else None,
         bounds=bounds or Bounds(),
-        clock_off_s=backend.clock_off_s if isinstance(backend, SlurmBackend) else None,
-        lease=lease if isinstance(backend, SlurmBackend) else None,
-        acting=backend.acting if isinstance(backend, SlurmBackend) else None,
         ladder=settings.ladder.ladder(),
         generation=loaded.generation or "",
         following=following,
         trial=trial,
     )
+    if not isinstance(backend, SlurmBackend):
+        return rig
+    gauge = backend.load if bounds is not None else None
+    off_s, acting = backend.clock_off_s, backend.acting
+    return replace(rig, gauge=gauge, clock_off_s=off_s, lease=lease, acting=acting)
 
 
 def reloaded(build: Callable[[], Rig]) -> Rig:

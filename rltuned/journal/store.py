@@ -13,7 +13,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -115,13 +115,11 @@ def hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
 SETTINGS: Final = "settings"
 """Those that the daemon last ran with."""
 SALT: Final = "switchback_salt"
-STATE: Final = "state"
-"""See daemon/state."""
 MARK: Final = "mark"
 """Of the last intent, see journal/journal."""
-OWN: Final = (SETTINGS, SALT, STATE, MARK)
+OWN: Final = (SETTINGS, SALT, MARK)
 """Of this host's daemon; all others are handed over."""
-PORTABLE: Final = "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?, ?) ORDER BY name"
+PORTABLE: Final = "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name"
 
 
 class Recall(Protocol):
@@ -223,29 +221,22 @@ def keep_salt(folder: Path) -> bytes:
     digest fits to what was learned before. It is not handed over: each of two daemons has its own,
     and learns by itself. Raises JournalError.
     """
-    found = read_salt(folder)
-    if found is not None:
-        return found
-    path, made = folder / SALT_FILE, folder / f".{SALT_FILE}-{os.getpid()}"
+    if (found := read_salt(folder)) is None:
+        _write_whole(folder, SALT_FILE, secrets.token_bytes(SALT_BYTES))
+        found = read_salt(folder)
+    if found is None:
+        raise JournalError(f"{folder / SALT_FILE}: was removed at once")
+    return found
+
+
+def _write_whole(folder: Path, name: str, data: bytes) -> None:
+    """Put a file in place of the last one, whole. Raises JournalError: it cannot be written."""
+    path = folder / name
     try:
-        file = os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        try:
-            hand_to_folder_owner(file, folder.stat())
-            os.write(file, secrets.token_bytes(SALT_BYTES))
-            os.fsync(file)
-        finally:
-            os.close(file)
-        with suppress(FileExistsError):  # another process was first: its salt is the one
-            path.hardlink_to(made)
+        owner = folder.stat()
+        write_whole(path, data, prepare=lambda file: hand_to_folder_owner(file, owner))
     except OSError as error:
         raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            made.unlink()
-    found = read_salt(folder)
-    if found is None:
-        raise JournalError(f"{path}: was removed at once")
-    return found
 
 
 # -- what was learned of run times ------------------------------------------------------------
@@ -266,14 +257,8 @@ class Learned(BaseModel):
 
 def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
     """Put a file in place of the last one, whole. Raises JournalError: it cannot be written."""
-    path = folder / LEARNED_FILE
     content = about.model_dump_json().encode() + b"\n" + body
-    data = _MAGIC + hashlib.sha256(content).digest() + content
-    try:
-        owner = folder.stat()
-        write_whole(path, data, prepare=lambda file: hand_to_folder_owner(file, owner))
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
+    _write_whole(folder, LEARNED_FILE, _MAGIC + hashlib.sha256(content).digest() + content)
 
 
 def read_learned(folder: Path) -> tuple[Learned, bytes] | None:

@@ -29,7 +29,7 @@ from rltuned.daemon.loop import uncollected
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Failure, Skip
-from rltuned.daemon.state import Condition, Health, HealthState
+from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.board import Board
 from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
@@ -48,7 +48,7 @@ MANY = Effect(20, 2_000.0, 2_600.0, 20_000.0)
 class Daemon:
     """A publisher with all it reports to, and a real endpoint."""
 
-    def __init__(self, folder: Path, journal: Journal) -> None:
+    def __init__(self, folder: Path) -> None:
         self.clock, self.log = FakeClock(), io.StringIO()
         self.systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = f"\0rltuned-test-{id(self)}"
@@ -63,7 +63,6 @@ class Daemon:
             make_log("json", "info", self.log),
             self.notifier,
             self.clock,
-            journal=journal,
             board=board,
         )
         self.publisher.loaded(self.rig)
@@ -104,7 +103,7 @@ class Daemon:
 
 @contextmanager
 def daemon(folder: Path) -> Iterator[Daemon]:
-    with closing(Journal(folder)) as journal, closing(Daemon(folder, journal)) as made:
+    with closing(Daemon(folder)) as made:
         yield made
 
 
@@ -212,54 +211,6 @@ def test_while_no_cycle_ends_nothing_is_said_to_be_written(tmp_path: Path) -> No
         one.publisher.cycle(report(HealthState.PAUSED))
         one.clock.advance(181)
         assert one.publisher.health().conditions[-1].state is HealthState.PAUSED
-
-
-@pytest.mark.parametrize("state", CYCLES)
-def test_a_state_survives_a_restart(tmp_path: Path, state: HealthState) -> None:
-    with daemon(tmp_path) as one:
-        bring_into(state, one)
-        before = one.publisher.health()
-        one.status_lines()
-    kept = Health(c for c in before.conditions if c.state is not HealthState.STARTING)
-    with daemon(tmp_path) as again:
-        health = again.publisher.health()
-        assert health.state is HealthState.STARTING
-        assert str(health).endswith(f"; before it: {kept}")
-        assert str(kept) in again.status_lines()[0]
-        assert str(kept).replace("'", "&#39;") in again.get("/")
-
-
-def test_an_open_breaker_and_the_effect_are_known_before_the_first_cycle(tmp_path: Path) -> None:
-    with closing(Journal(tmp_path)) as journal:
-        change(journal, SEEN.cluster, lambda _: OPEN, NOW)
-    with daemon(tmp_path) as one:
-        one.publisher.cycle(live(verdict=CanaryStatus(breakers=OPEN, effect=FEW)))
-    with daemon(tmp_path) as again:
-        document = again.publisher.document()
-        assert [b["partition"] for b in document["breakers"]] == ["gpu"]
-        assert document["effect"] == FEW.document()
-        again.publisher.cycle(skipped(Skip.BACKEND, "away"))
-        assert HealthState.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
-    text = cli(tmp_path)
-    assert f"effect: {FEW.verdict}\n" in text
-    assert "the circuit breaker of gpu is open" in text.splitlines()[0]
-
-
-def test_many_restarts_while_slurm_is_away_make_no_longer_sentence(tmp_path: Path) -> None:
-    lengths = set()
-    for _ in range(4):
-        with daemon(tmp_path) as one:
-            one.publisher.cycle(skipped(Skip.BACKEND, "away"))
-            lengths.add(len(str(one.publisher.health())))
-    assert len(lengths) <= 2, "the first start knows of nothing before it"
-
-
-def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -> None:
-    with daemon(tmp_path) as one:
-        one.publisher.cycle(report(HealthState.PAUSED))
-    lines = cli(tmp_path).splitlines()
-    assert lines[0].startswith("rltuned: the daemon does not answer: ")
-    assert any(line.endswith(Condition(HealthState.PAUSED).sentence) for line in lines[1:])
 
 
 def test_another_state_is_a_line_in_the_log_and_another_number_is_none(tmp_path: Path) -> None:
