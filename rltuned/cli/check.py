@@ -27,6 +27,7 @@ from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, t
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
 from rltuned.policies.actor import Actor
+from rltuned.policies.plugins import Plugin
 from rltuned.settings import Loaded
 from rltuned.slurm.config_checks import (
     FAIL,
@@ -145,7 +146,8 @@ def _space(facts: Facts) -> tuple[float, float] | None:
 def _policy(facts: Facts) -> tuple[str, str, str]:
     """Its name, the one that it orders in place of, and all that is said of it."""
     loaded = in_force(facts["loaded"], SystemClock().now())
-    policy, digest, _, in_place_of = find_policy(loaded)
+    policy, in_place_of = find_policy(loaded)
+    digest = policy.digest if isinstance(policy, Actor | Plugin) else ""
     order, in_vain = loaded.settings.order, trust_in_vain(facts["loaded"])
     said = f"{trusted(policy.name, policy.trust)}, {f'sha256 {digest}' if digest else 'a rule'}"
     said += f"; {policy.verdict}" if isinstance(policy, Actor) else ""

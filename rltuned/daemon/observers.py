@@ -20,6 +20,7 @@ from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import Clock, Outcome, Result
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobKey
+from rltuned.policies.actor import Actor
 from rltuned.text import span, trusted
 
 MOST_REMARKS: Final = 200
@@ -262,14 +263,15 @@ class Publisher:
     def loaded(self, rig: Rig) -> None:
         self._reload_failed = False
         self._interval_s = self._step_s = rig.interval_s
+        actor = rig.policy if isinstance(rig.policy, Actor) else None
         self._metrics.loaded(
             rig.policy.name,
             trust=rig.policy.trust,
             at=self._clock.now(),
             digest=rig.digest,
-            schema=rig.schema,
+            schema=actor.card.schema_id if actor else "",
             in_place_of=rig.in_place_of.partition(": ")[0],
-            ranges=rig.ranges,
+            ranges=actor.ranges if actor else {},
             stage=rig.ladder.rung,
             interval_s=rig.interval_s,
             generation=rig.generation,

@@ -84,7 +84,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     server = asked(tmp_path, board=board)
     with closing(server):
         status = CliRunner().invoke(app, ["status", "--config", str(config)]).stdout
-    assert f"policy model:rltune, trust 1 ({actor.verdict})" in status
+    assert f"policy model:rltune, trust 1, model {actor.digest[:12]} ({actor.verdict})" in status
 
 
 def test_bundles_lie_where_pip_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
