@@ -90,7 +90,7 @@ def pack(journal: Journal, cluster: str, holder: str, term: int) -> Handover:
 
 def unpack(journal: Journal, given: Handover) -> None:
     """Go on with what another daemon held. Raises JournalError."""
-    journal.unpack(given.cluster, given.owned, given.states, f"from {given.holder}")
+    journal.unpack(given.cluster, given.owned, given.states)
 
 
 def open_lease(settings: Settings | Rescue, clock: SystemClock) -> "Lease | None":

@@ -239,13 +239,12 @@ class Journal:
         cluster: str,
         rows: Iterable[Mapping[str, Any]],
         states: Iterable[tuple[str, str, float]],
-        how: str,
     ) -> None:
         """Go on with what another daemon held: what this one held of the cluster was that one's
-        already. how: it came here, for the diary.
+        already.
         """
         with self._transaction() as db:
-            owned.replace(db, cluster, rows, how)
+            owned.replace(db, cluster, rows)
             for name, text, at in states:
                 if name not in store.OWN:
                     store.put_text(db, name, text, at)
@@ -254,7 +253,7 @@ class Journal:
         """Hold nothing of a cluster any more: another daemon has taken it over."""
         if self._exists():
             with self._transaction() as db:
-                owned.replace(db, cluster, (), "")
+                owned.replace(db, cluster, ())
 
     # -- the file and its writer ------------------------------------------------------------------
 

@@ -29,8 +29,6 @@ from rltuned.domain.units import JobId, JobKey, UnixTime
 
 KEPT: Final = 8
 """Writes of a field that are kept since the last restore, and restores that are."""
-TAKEN_OVER: Final = "taken over"
-"""What the diary has as the result of what was not written, but found to be rltuned's."""
 TABLES: Final = """
 CREATE TABLE owned (
     cluster TEXT NOT NULL,
@@ -152,10 +150,6 @@ _PUT: Final = (
     f"INSERT OR REPLACE INTO owned ({', '.join(COLUMNS)})"  # noqa: S608 - fixed names
     f" VALUES (:{', :'.join(COLUMNS)})"
 )
-_NOTE: Final = (
-    "INSERT INTO diary (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-    " nice, snapshot, result, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 
 
 def _ownership(
@@ -237,9 +231,9 @@ def recent(db: sqlite3.Connection, cluster: str, since: float, until: float) -> 
         for job_id, submitted, count in db.execute(
             "SELECT job_id, submitted_at, count(*) FROM diary WHERE cluster = ?"
             " AND at BETWEEN ? AND ? AND field NOT IN ('release', 'nice')"
-            " AND new NOT IN ('', 'NO') AND ifnull(result, '') NOT IN ('withheld', ?)"
+            " AND new NOT IN ('', 'NO') AND ifnull(result, '') != 'withheld'"
             " GROUP BY job_id, submitted_at",
-            (cluster, since, until, TAKEN_OVER),
+            (cluster, since, until),
         )
     }
 
@@ -274,12 +268,13 @@ def intend(
     (last,) = db.execute("SELECT ifnull(max(id), 0) FROM diary").fetchone()
     ids = tuple(range(last + 1, last + 1 + len(actions)))
     db.executemany(
-        _NOTE,
+        "INSERT INTO diary (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         [
             (
                 number, origin["cycle"], at, cluster, *a.target.key, a.target.address,
                 a.field.name, a.old, None if a.field.name == "release" else a.new, a.nice,
-                origin["snapshot"], None, "",
+                origin["snapshot"],
             )
             for number, a in zip(ids, actions, strict=True)
         ],
@@ -414,19 +409,15 @@ def reclaim(
     known = defaultdict[int, list[OwnedRow]](list)
     for row in _of_ids(db, cluster, ids) if ids else ():
         known[row.job_id].append(row)
-    taken: list[JobKey] = []
+    taken: list[OwnedRow] = []
     for job in odd:
         job_id, submitted_at = job.key
         array = [r for r in known[array_of(job) or 0] if r.submitted_at <= submitted_at]
-        for row in _found(known[job_id], array, job):
-            own = row._replace(
-                job_id=job_id, submitted_at=submitted_at, address=job.address, at=at, gone=0,
-                ended_at=None,
-            )  # fmt: skip
-            how = "requeued" if row.key != job.key else ""
-            take(db, own, how if row.job_id == job_id else "parted from its array")
-            taken.append(job.key)
-    return taken
+        mine: dict[str, Any] = {"job_id": job_id, "submitted_at": submitted_at, "at": at}
+        mine |= {"address": job.address, "gone": 0, "ended_at": None}
+        taken += [row._replace(**mine) for row in _found(known[job_id], array, job)]
+    put(db, taken)
+    return [row.key for row in taken]
 
 
 def _found(same_id: list[OwnedRow], array: list[OwnedRow], job: PendingJob) -> list[OwnedRow]:
@@ -497,23 +488,13 @@ def _unguessed(mine: list[OwnedRow], before: list[OwnedRow], job: PendingJob) ->
     return guessed[0].of(shown) or _last(before, SITE_FACTOR, shown)
 
 
-def take(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
-    """Own what a row says; how: for the diary, empty = it owned that already."""
-    put(db, [row])
-    if how:
-        _note_taken(db, row, how)
-
-
-def replace(
-    db: sqlite3.Connection, cluster: str, every: Iterable[Mapping[str, Any]], how: str
-) -> None:
-    """Own of a cluster what another daemon owned, and nothing else. every: by column."""
+def replace(db: sqlite3.Connection, cluster: str, every: Iterable[Mapping[str, Any]]) -> None:
+    """Own of a cluster what another daemon owned, and nothing else. every: by column. Raises
+    sqlite3.Error: a row is damaged.
+    """
     db.execute("DELETE FROM owned WHERE cluster = ?", (cluster,))
     db.executemany(_PUT, every)
-    for row in rows(db, "cluster = ?", cluster):
-        _note_taken(db, row, how)
-
-
-def _note_taken(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
-    who = (*row.key, row.address, row.field.name, row.original, row.value, row.nice)
-    db.execute(_NOTE, (None, 0, row.at, row.cluster, *who, None, TAKEN_OVER, how))
+    try:
+        rows(db, "cluster = ?", cluster)
+    except (KeyError, ValueError) as error:
+        raise sqlite3.DataError(f"a row is not of this release: {error!r}") from None

@@ -215,6 +215,7 @@ DAMAGED: list[dict[str, Any]] = [
     {"owned": [{**ROW, "writes": "[" * 100_000}]},
     {"owned": [{**ROW, "job_id": "one"}]},
     {"owned": [{"job_id": 1}]},
+    {"owned": [{**ROW, "field": "colour"}]},
 ]
 
 
