@@ -131,7 +131,14 @@ class OwnedRow(NamedTuple):
     @property
     def owned(self) -> Ownership:
         """A number that was not restored, as a decision knows it."""
-        return _ownership(self.field.name, self.original, self.nice, self.rest, self.writes)
+        original: Any = self.original
+        value: Any = self.value
+        earlier = {original}
+        for old, new, _ in self.writes:
+            earlier.update((old, new))
+        earlier.discard(value)
+        before, at = tuple(sorted(earlier)), self.writes[-1][2]
+        return Ownership(self.field.name, value, self.nice, original, before, self.rest, at)
 
     def explains(self, actual: Value) -> bool:
         """Whether the value in force is rltuned's; of numbers see Ownership."""
@@ -150,16 +157,6 @@ _PUT: Final = (
     f"INSERT OR REPLACE INTO owned ({', '.join(COLUMNS)})"  # noqa: S608 - fixed names
     f" VALUES (:{', :'.join(COLUMNS)})"
 )
-
-
-def _ownership(
-    name: str, original: Any, nice: int | None, rest: int | None, writes: Sequence[Any]
-) -> Ownership:
-    (_, value, at), earlier = writes[-1], {original}
-    for old, new, _ in writes:
-        earlier.update((old, new))
-    earlier.discard(value)
-    return Ownership(name, value, nice, original, tuple(sorted(earlier)), rest, at)
 
 
 def columns(db: sqlite3.Connection, where: str, *values: object) -> list[tuple[Any, ...]]:
@@ -205,16 +202,10 @@ def claims(db: sqlite3.Connection, cluster: str, which: str = "NOT gone") -> lis
 def owned(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Ownership]:
     """Of each pending job the number that was written last."""
     found: dict[JobKey, Ownership] = {}
-    every = db.execute(
-        "SELECT job_id, submitted_at, field, original, nice, rest, writes FROM owned WHERE"  # noqa: S608 - fixed names
-        f" cluster = ? AND {_HAS} AND NOT gone",
-        (cluster,),
-    ).fetchall()
-    writes = json.loads(f"[{','.join(row[-1] for row in every)}]")
-    for (job_id, at, name, original, nice, rest, _), noted in zip(every, writes, strict=True):
-        before = found.get((job_id, at))
-        if not OWNED[name].words and (before is None or before.written_at <= noted[-1][2]):
-            found[job_id, at] = _ownership(name, original, nice, rest, noted)
+    for row in rows(db, f"cluster = ? AND {_HAS} AND NOT gone", cluster):
+        before = found.get(row.key)
+        if not row.field.words and (before is None or before.written_at <= row.writes[-1][2]):
+            found[row.key] = row.owned
     return found
 
 
