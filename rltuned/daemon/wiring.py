@@ -187,19 +187,6 @@ def find_policy(loaded: Loaded) -> tuple[Policy, str]:
         return RULE, f"{name}: {error}"
 
 
-def trust_in_vain(loaded: Loaded) -> str:
-    """Why a policy.trust that is set means nothing now; empty = it does, or is not set. It is no
-    error: it stays where it is while a rule orders the queue for a time.
-    """
-    name, where = loaded.settings.policy.name, loaded.origins.get("policy.trust")
-    if where is None or name.startswith(MODEL_PREFIX):
-        return ""
-    why = f"{name} corrects no rule"
-    if name == TUNED:
-        why = "a generation brings its own"
-    return f"{where}: policy.trust: means nothing now: {why}"
-
-
 def check_policy_name(loaded: Loaded) -> str:
     """The name, when it can be one. Loads no model; that of the DEFAULT may be missing."""
     name = loaded.settings.policy.name

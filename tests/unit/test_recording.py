@@ -90,17 +90,6 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, content: bytes | None) ->
         list(recorded(tmp_path))
 
 
-def test_damaged_rows_are_named(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    keep(journal, SEEN)
-    journal.close()
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
-        db.execute("UPDATE snapshots SET body = x'00'")
-        db.commit()
-    with pytest.raises(SnapshotError, match=pack(SEEN)[0][:12]):
-        list(recorded(tmp_path / FILE_NAME))
-
-
 def test_no_name_that_a_user_chose_is_taken_for_a_limit() -> None:
     ours = Ownership("priority", 7, nice=3, original=5, earlier=(5, 6))
     named = job(user="unlimited", account="inf", partition="unlimited", owned=ours)

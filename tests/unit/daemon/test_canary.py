@@ -14,12 +14,11 @@ from rltuned.core.select import Scope
 from rltuned.daemon.breaker import Cause, Pair, breakers, demoted
 from rltuned.daemon.canary import HORIZON_S, Blocks, CanaryStatus, Monitor, Touched, sides_of
 from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunningJob, Side
-from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import JobTracker, Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, request, running, set_priority, snapshot
+from tests.builders import NOW, job, request, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.switchback_world import switchback_at
 
@@ -391,20 +390,6 @@ def test_evidence_survives_a_restart_and_another_model_starts_with_none(tmp_path
 def test_at_full_without_off_blocks_there_is_nothing_to_compare(tmp_path: Path) -> None:
     verdict = Site(tmp_path, Scope()).play(2, 6_000.0, 1_500.0)
     assert (verdict.breakers, verdict.effect, verdict.blocks) == ({}, None, {})
-
-
-def test_errors_open_the_breaker_and_say_why(tmp_path: Path) -> None:
-    monitor = Monitor(Journal(tmp_path))
-    ladder = Ladder(rung=Rung.FULL, max_errors=2)
-    two = [job(n, user=f"u{n}") for n in (1, 2)]
-    failed = [Outcome(set_priority(one, 9), Result.FAILED, "reads back 7") for one in two]
-    seen = snapshot(*two)
-    first = monitor.judge(ladder, Scope(), seen, decided(seen, Scope()), failed, live=True)
-    assert (first.opened, first.breakers["gpu"].errors) == ((), 1)
-    again = Monitor(Journal(tmp_path))  # a restart does not forgive
-    second = again.judge(ladder, Scope(), seen, decided(seen, Scope()), failed, live=True)
-    assert second.opened == ("gpu",)
-    assert "reads back 7" in second.breakers["gpu"].detail
 
 
 RUN = running(5, started_at=NOW + 20, submitted_at=UnixTime(NOW - 600.0), time_limit_s=None)

@@ -60,26 +60,6 @@ def climb(tmp_path: Path) -> Climb:
     return Climb(tmp_path)
 
 
-def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
-    assert climb.on(Rung.OBSERVE).loop().run(2) == 0
-    assert (climb.last.mode, climb.last.decision) == (HealthState.OBSERVE, None)
-    assert climb.last.verdict is not None
-    assert climb.world.plans == []
-
-
-@pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
-def test_going_down_gives_back_and_then_lets_go(climb: Climb, rung: Rung) -> None:
-    loop = climb.loop()
-    loop.cycle()
-    climb.climb(loop, rung)
-    loop.cycle()
-    assert climb.priorities() == dict.fromkeys((1, 2, 3), NATURAL)
-    assert Journal(climb.folder).claims("test") == ()
-    loop.cycle()
-    assert len(climb.world.plans) == 2
-    Journal(climb.folder).claim()
-
-
 @pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
 def test_a_job_that_was_requeued_after_going_down_is_given_back(climb: Climb, rung: Rung) -> None:
     loop = climb.loop()

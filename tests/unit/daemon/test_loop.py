@@ -47,17 +47,6 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
 
 
-def test_dry_run_writes_nothing(bench: Bench) -> None:
-    bench.live = False
-    bench.loop().run(3)
-    assert bench.world.plans == []
-    assert bench.priorities() == {1: 300, 2: 200, 3: 100}
-    report = bench.received.reports[0]
-    assert report.mode is HealthState.DRY_RUN
-    assert report.proposed() == {"priority": 3}
-    assert [e.job.job_id for e in report.entries if e.changes] == [3, 2, 1]
-
-
 def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Bench) -> None:
     loop = bench.loop()
     loop.cycle()
@@ -181,16 +170,6 @@ def test_a_stop_while_waiting_ends_at_once_and_one_in_the_cycle_after_it(bench: 
     assert bench.loop().run() == 0
     assert len(bench.received.reports) == 3
     assert bench.received.reports[2].ok
-
-
-def test_a_reload_takes_over_another_policy_and_interval(bench: Bench) -> None:
-    new = replace(bench.rig(), policy=ConstantOrder((2,), name="new"), interval_s=30.0)
-    bench.reload, bench.orders.reload = lambda: new, True
-    loop = bench.loop()
-    loop.run(2)
-    assert loop.rig.policy.name == "new"
-    assert bench.clock.waits == [30.0]
-    assert bench.received.words == ["reloading", "loaded new"]
 
 
 def test_a_reload_leaves_nothing_of_the_old_settings_behind(bench: Bench) -> None:
