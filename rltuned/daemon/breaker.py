@@ -20,7 +20,8 @@ from typing import Any, Final
 from rltuned.core.ladder import Evidence, difference
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import HELD, Outcome, Result
-from rltuned.journal.store import Kept, Memory, Recall
+from rltuned.journal.journal import Journal
+from rltuned.journal.store import Kept
 from rltuned.stats import Word, t95, word_of
 
 FEWEST: Final = 10
@@ -151,14 +152,14 @@ BREAKERS: Final[Kept[dict[str, Breaker]]] = Kept("breakers", dict[str, Breaker],
 """Those of every cluster; a partition that is not named has a closed one."""
 
 
-def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:
+def breakers(journal: Journal, cluster: str) -> dict[str, Breaker]:
     """Those of one cluster; raises as Kept.read."""
-    return BREAKERS.read(memory).get(cluster, {})
+    return BREAKERS.read(journal).get(cluster, {})
 
 
-def demoted(memory: Recall, cluster: str) -> tuple[str, ...]:
+def demoted(journal: Journal, cluster: str) -> tuple[str, ...]:
     """The partitions whose breaker is open; raises as Kept.read."""
-    return tuple(sorted(name for name, b in breakers(memory, cluster).items() if b.is_open))
+    return tuple(sorted(name for name, b in breakers(journal, cluster).items() if b.is_open))
 
 
 def effect(known: Breakers, model: str) -> Effect:
@@ -167,13 +168,13 @@ def effect(known: Breakers, model: str) -> Effect:
 
 
 def change(
-    memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
+    journal: Journal, cluster: str, alter: Callable[[Breakers], Breakers], at: float
 ) -> Breakers:
     """Put altered breakers in place of a cluster's, when they differ; returns them."""
-    return BREAKERS.change(memory, cluster, lambda known: dict(alter(known or {})), at)
+    return BREAKERS.change(journal, cluster, lambda known: dict(alter(known or {})), at)
 
 
-def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, str]]:
+def reset(journal: Journal, partition: str | None, at: float) -> list[tuple[str, str]]:
     """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
     closed: list[tuple[str, str]] = []
 
@@ -189,7 +190,7 @@ def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, s
             for cluster, those in every.items()
         }
 
-    BREAKERS.alter(memory, put, at)
+    BREAKERS.alter(journal, put, at)
     return sorted(closed)
 
 

@@ -25,7 +25,7 @@ from rltuned.domain.jobs import JobRun, PendingJob, RunKey, RunNews, Side, bound
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import JobTracker, Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
-from rltuned.journal.store import Memory
+from rltuned.journal.journal import Journal
 
 HORIZON_S: Final = 86_400.0
 """A longer wait counts as this: the verdict on a pair must come some day."""
@@ -268,8 +268,8 @@ class CanaryStatus:
 class Monitor:
     """Follows the jobs from look to look, weighs the evidence, and opens breakers."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
         self._sides: dict[JobKey, Side] = {}  # of what waited at the last look
         self._begun: dict[RunKey, Side] = {}
         self._tracker, self._news = JobTracker(), RunNews()
@@ -321,7 +321,7 @@ class Monitor:
                 after = breaker.weigh(after, pair, margin=ladder.margin, at=at, model=model)
             return after
 
-        after = breaker.change(self._memory, seen.cluster, alter, at)
+        after = breaker.change(self._journal, seen.cluster, alter, at)
         blocks = {
             name: switchback.block(name, at)
             for name in (scope(seen, rules, demoted) if switchback else ())

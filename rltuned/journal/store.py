@@ -15,7 +15,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -24,6 +24,9 @@ from rltuned.errors import JournalError, JournalLostError, JournalOtherError
 from rltuned.files import write_whole
 from rltuned.text import first_flaw
 from rltuned.trusted import owner_of, read_secret, read_trusted
+
+if TYPE_CHECKING:
+    from rltuned.journal.journal import Journal
 
 T = TypeVar("T")
 
@@ -122,18 +125,6 @@ OWN: Final = (SETTINGS, SALT, MARK)
 PORTABLE: Final = "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name"
 
 
-class Recall(Protocol):
-    """The named values, to read."""
-
-    def recall(self, name: str) -> object: ...
-
-
-class Memory(Recall, Protocol):
-    """The same, to read and to change."""
-
-    def alter(self, name: str, change: Callable[[object], object], at: float) -> None: ...
-
-
 class Kept(Generic[T]):
     """What the journal keeps under a name as one JSON object. what: it is, for a message."""
 
@@ -142,9 +133,9 @@ class Kept(Generic[T]):
         self._what = what
         self._adapter: TypeAdapter[dict[str, T]] = TypeAdapter(dict[str, kind], config=config)
 
-    def read(self, memory: Recall) -> Mapping[str, T]:
+    def read(self, journal: "Journal") -> Mapping[str, T]:
         """All of it; empty = nothing was kept yet. Raises JournalError."""
-        return self.of(memory.recall(self.name))
+        return self.of(journal.recall(self.name))
 
     def of(self, kept: object) -> dict[str, T]:
         """The same from what the journal has; names the first wrong field in a JournalError."""
@@ -154,7 +145,7 @@ class Kept(Generic[T]):
             raise JournalError(f"{self._what} in the journal: {first_flaw(error)}") from None
 
     def alter(
-        self, memory: Memory, change: Callable[[dict[str, T]], Mapping[str, T]], at: float
+        self, journal: "Journal", change: Callable[[dict[str, T]], Mapping[str, T]], at: float
     ) -> None:
         """Put what `change` makes of it in its place, in one piece; raises as read."""
 
@@ -164,9 +155,9 @@ class Kept(Generic[T]):
             same = after == before
             return kept if same else self._adapter.dump_python(dict(after), mode="json")
 
-        memory.alter(self.name, put, at)
+        journal.alter(self.name, put, at)
 
-    def change(self, memory: Memory, key: str, alter: Callable[[T | None], T], at: float) -> T:
+    def change(self, journal: "Journal", key: str, alter: Callable[[T | None], T], at: float) -> T:
         """The same with one value, None = it is not there yet; returns what is there now."""
         found: list[T] = []
 
@@ -175,7 +166,7 @@ class Kept(Generic[T]):
             nothing = not found[0] and key not in every
             return every if nothing or every.get(key) == found[0] else {**every, key: found[0]}
 
-        self.alter(memory, put, at)
+        self.alter(journal, put, at)
         return found[0]
 
 
