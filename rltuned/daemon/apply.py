@@ -212,8 +212,11 @@ def remembered_by(
             seen = None
         earlier = {job.key: job for job in (() if seen is None else seen.pending)}
     recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
-    shared = journal.words(cluster, OVERSUBSCRIBE)
-    return Remembered(journal.owned(cluster), recent, shared, earlier, now)
+    claims = journal.claims(cluster)
+    owned = {row.key: row.owned for row in claims if not row.field.words}
+    flags = (row for row in claims if row.field is OVERSUBSCRIBE)
+    shared = {row.key: (str(row.original), str(row.value)) for row in flags}
+    return Remembered(owned, recent, shared, earlier, now)
 
 
 def recorded_plan(decision: Decision) -> Document:

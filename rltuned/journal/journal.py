@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Field, Outcome, Plan
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
 from rltuned.domain.units import JobKey
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
@@ -93,7 +93,8 @@ class Journal:
     # -- questions: what the file says, or nothing when there is none yet -------------------------
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
-        return self._ask(lambda db: owned.owned(db, cluster), {})
+        """Of each pending job the number that was written last."""
+        return {row.key: row.owned for row in self.claims(cluster) if not row.field.words}
 
     def claims(self, cluster: str) -> tuple[OwnedRow, ...]:
         return self._ask(lambda db: tuple(owned.claims(db, cluster)), ())
@@ -107,9 +108,6 @@ class Journal:
         self, cluster: str, since: float, until: float = math.inf
     ) -> Mapping[JobKey, int]:
         return self._ask(lambda db: owned.recent(db, cluster, since, until), {})
-
-    def words(self, cluster: str, field: Field) -> Mapping[JobKey, tuple[str, str]]:
-        return self._ask(lambda db: owned.words(db, cluster, field), {})
 
     def is_clean(self) -> bool:
         return self._ask(owned.is_clean, nothing=True)
