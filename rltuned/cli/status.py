@@ -136,7 +136,7 @@ def history(
     job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
     *,
     config: ConfigOption = None,
-    journal: Annotated[Path | None, typer.Option(help="Of another daemon or time.")] = None,
+    journal: Annotated[Path | None, typer.Option(help="Another than that of the settings.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
