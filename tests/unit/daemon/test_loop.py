@@ -1,9 +1,8 @@
 """The loop with a fake world, a fake clock and a policy that knows its order; load; clocks."""
 
 import weakref
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.following import Following
+from rltuned.daemon.loop import Loop
 from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.state import Health, HealthState
 from rltuned.daemon.systemd import is_paused
@@ -274,27 +274,19 @@ BUSY = replace(CALM, server_threads=100)
 BETWEEN = replace(CALM, server_threads=70)
 
 
-@dataclass
-class Gauge:
-    """Says what a test tells it to say, one answer per look; the last one stays."""
+def gauged(folder: Path, *answers: Load | Exception) -> tuple[Bench, Loop]:
+    """A loop whose slurmctld says how busy it is, one answer per look; the last one stays."""
+    left, bench = [*answers], Bench(folder)
+    loop = bench.loop()
 
-    answers: list[Load | Exception] = field(default_factory=lambda: [CALM])
-
-    def __call__(self) -> Load:
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def gauge() -> Load:
+        answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-
-@dataclass
-class Gauged(Bench):
-    """A bench whose slurmctld can be asked how busy it is."""
-
-    gauge: Callable[[], Load] = field(default_factory=Gauge)
-
-    def rig(self) -> Rig:
-        return replace(super().rig(), gauge=self.gauge)
+    loop.rig = replace(loop.rig, gauge=gauge)
+    return bench, loop
 
 
 LIMITED = replace(CALM, rate_limited=3)
@@ -314,8 +306,8 @@ SLOW = replace(CALM, rpc_count=110, rpc_total_s=11.0)
 def test_a_busy_controller_is_asked_rarely_and_nothing_else(
     tmp_path: Path, loads: list[Load | Exception], busy: int, waits_s: list[float]
 ) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([*loads]))
-    assert bench.loop().run(len(loads)) == 0
+    bench, loop = gauged(tmp_path, *loads)
+    assert loop.run(len(loads)) == 0
     skips = [r.skip for r in bench.received.reports]
     assert skips == [Skip.BUSY] * busy + [None] * (len(loads) - busy)
     assert bench.world.observed == len(loads) - busy
@@ -326,15 +318,15 @@ def test_a_busy_controller_is_asked_rarely_and_nothing_else(
 
 
 def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([CALM, SLOW]))
-    bench.loop().run(2)
+    bench, loop = gauged(tmp_path, CALM, SLOW)
+    loop.run(2)
     assert [r.skip for r in bench.received.reports] == [None, Skip.BUSY]
 
 
 @pytest.mark.parametrize("trouble", [BackendError("sdiag is not there"), SnapshotError("garbled")])
 def test_load_that_cannot_be_read_steers_nothing(tmp_path: Path, trouble: Exception) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([trouble]))
-    assert bench.loop().run(2) == 0
+    bench, loop = gauged(tmp_path, trouble)
+    assert loop.run(2) == 0
     assert bench.clock.waits == [60.0]
     weighed = sure(bench.received.reports[0].weighed)
     assert (weighed.load, weighed.unknown) == (None, str(trouble))

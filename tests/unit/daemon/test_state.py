@@ -32,13 +32,12 @@ from rltuned.daemon.report import CycleReport, Failure, Skip
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.board import Board
-from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
 from rltuned.daemon.wiring import Rig
 from rltuned.journal.journal import Journal
 from tests.builders import NOW
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
-from tests.loops import DECISION, SEEN, Desk, report
+from tests.loops import DECISION, SEEN, Desk, asked, report, serving
 
 OPEN = {"gpu": Breaker().opened(Cause.ERRORS, "five in a row", NOW)}
 FEW = Effect(3, 300.0, 330.0, 400.0)
@@ -56,21 +55,15 @@ class Daemon:
         self.systemd.setblocking(False)
         self.notifier = Notifier("@" + address[1:])
         self.metrics = Metrics(CollectorRegistry())
-        self.rig = Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
         board = Board(lambda: NOW)
-        self.publisher = Publisher(
-            self.metrics,
-            make_log("json", "info", self.log),
-            self.notifier,
-            self.clock,
-            board=board,
+        log = make_log("json", "info", self.log)
+        self.publisher = Publisher(self.metrics, log, self.notifier, self.clock, board=board)
+        self.publisher.loaded(
+            Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
         )
-        self.publisher.loaded(self.rig)
-        status = self.publisher.document
-        of_port = port_table(self.metrics.registry, self.publisher.health, status, board)
-        self.server = Endpoint(listen("127.0.0.1", 0), of_port)
-        path = folder / "socket"
-        self.questions = Endpoint(listen_at(path), socket_table(status, board, folder), path=path)
+        health = self.publisher.health
+        self.server = serving(health, board, registry=self.metrics.registry)
+        self.questions = asked(folder, health, board=board)
 
     def close(self) -> None:
         self.server.close()
