@@ -115,7 +115,7 @@ def rival(seen: Snapshot, partitions: Collection[str]) -> str:
     numbers = {number for number, _ in found}
     # under priority/basic jobs of the same minute may share one
     least = found if kind == "basic" else numbers
-    if len(numbers) < DIFFERENT or _are_few([job for _, job in found], free, len(least)):
+    if len(numbers) < DIFFERENT or are_few([job for _, job in found], free, len(least)):
         return ""
     return (
         f"another rltuned writes to this cluster, or a journal was lost: {len(numbers)} different "
@@ -123,68 +123,7 @@ def rival(seen: Snapshot, partitions: Collection[str]) -> str:
     )
 
 
-def _are_few(those: list[PendingJob], every: Collection[PendingJob], count: int) -> bool:
+def are_few(those: list[PendingJob], every: Collection[PendingJob], count: int) -> bool:
+    """Whether a person may have set so many of all these jobs' numbers, on those."""
     users = min(USERS, len({job.user for job in every}))
     return count < math.ceil(SHARE * len(every)) or len({job.user for job in those}) < users
-
-
-class FirstLooks:
-    """Which jobs this process leaves alone, since their numbers are unexplained: `alone`, by job
-    the number.
-    """
-
-    def __init__(self) -> None:
-        self.alone: dict[JobKey, Number] = {}
-        self._began: tuple[float, int] | None = None  # moment and highest id of the first look
-        self._sure: set[JobKey] = set()
-
-    def judge(
-        self, journal: Journal, seen: Snapshot, jobs: Collection[PendingJob], cycle: int, at: float
-    ) -> str:
-        """Why nothing may be written at all; empty = it may, but to jobs that are left alone. jobs:
-        of `seen`, with what was just taken up again left out. Raises JournalError.
-        """
-        kind, cluster = seen.priorities.kind, seen.cluster
-        if self._began is None:
-            self._began = seen.taken_at, max(seen.known_ids(), default=0)
-        fresh = [job for job in jobs if job.owned is None and self._is_fresh(job, kind)]
-        # a fixed priority is left alone whoever has set it
-        able = [job for job in fresh if kind == "basic" or job.site_factor]
-        found = unexplained(journal, cluster, able, kind, before=cycle)
-        explained = {job.key for job in fresh} - found.keys()
-        self._sure |= explained
-        self.alone = {k: n for k, n in self.alone.items() if k not in explained}
-        self.alone |= {key: number for key, (_, number) in found.items()}
-        if fresh:
-
-            def put(kept: list[JobKey] | None) -> list[JobKey]:
-                return sorted({*(kept or ())} - explained | found.keys())
-
-            LEFT_ALONE.change(journal, cluster, put, at)
-        doubted = [job for job in jobs if job.key in self.alone]
-        if len(doubted) < MANY or _are_few(doubted, jobs, len(doubted)):
-            return ""
-        return (
-            f"{len(doubted)} pending jobs have numbers that the journal does not explain: it is an "
-            "older one or a new one, or others have set them while no rltuned looked; "
-            "`rltuned restore --all` names them, with --as-shown it zeroes them; a cycle in stage "
-            "observe takes them for the site's own"
-        )
-
-    def forget(self, journal: Journal, cluster: str, at: float) -> None:
-        """A look takes every number for the site's own, as in stage observe."""
-        self._began, self._sure, self.alone = None, set(), {}
-        if LEFT_ALONE.read(journal).get(cluster):
-            LEFT_ALONE.change(journal, cluster, lambda _: [], at)
-
-    def _is_fresh(self, job: PendingJob, kind: PriorityKind) -> bool:
-        """Whether its number shows and was not judged yet; it is that of a job that may have been
-        there before this process.
-        """
-        since, newest = self._began or (math.inf, 0)
-        if job.key in self._sure or (kind != "basic" and job.site_factor is None):
-            return False
-        if job.key in self.alone:
-            return self.alone[job.key] != foreign(job, kind)
-        first_id = min(job.job_id, job.array.array_job_id if job.array else job.job_id)
-        return job.submitted_at <= since or first_id <= newest
