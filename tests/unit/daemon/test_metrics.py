@@ -356,9 +356,7 @@ PRIVATE = "private"
 
 
 def test_lines_for_journald_begin_with_their_priority(tmp_path: Path) -> None:
-    def lines(
-        form: Literal["json", "console"], say: Callable[[Log], None], named: str
-    ) -> list[str]:
+    def lines(form: Literal["json", "console"], say: Callable[[Log], None], at: str) -> list[str]:
         with (tmp_path / "log").open("w+") as file:
             status = os.fstat(file.fileno())
             stream = at or f"{status.st_dev}:{status.st_ino}"
