@@ -320,9 +320,9 @@ def close_gone(db: sqlite3.Connection, cluster: str, pending: Collection[JobKey]
 def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
     """Note jobs that Slurm shows no more, in any state. known: ids of jobs and arrays at `now`."""
     db.execute(
-        "UPDATE owned SET ended_at = CASE WHEN job_id IN (SELECT value FROM json_each(?)) THEN NULL"
-        " ELSE ifnull(ended_at, ?) END WHERE gone AND cluster = ?",
-        (json.dumps(sorted(known)), now, cluster),
+        "UPDATE owned SET ended_at = iif(ended_at IS NULL, ?, NULL) WHERE gone AND cluster = ?"
+        " AND (ended_at IS NULL) != (job_id IN (SELECT value FROM json_each(?)))",
+        (now, cluster, json.dumps(sorted(known))),
     )
 
 
