@@ -243,21 +243,18 @@ def intend(
     before = {(row.key, row.field): row for row in known}
     put(db, [_written(before.get((a.target.key, a.field)), a, origin) for a in actions
              if not a.field.releases])  # fmt: skip
-    (last,) = db.execute("SELECT ifnull(max(id), 0) FROM diary").fetchone()
-    ids = tuple(range(last + 1, last + 1 + len(actions)))
-    db.executemany(
-        "INSERT INTO diary (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-        " nice, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                number, origin["cycle"], at, cluster, *a.target.key, a.target.address,
-                a.field.name, a.old, None if a.field.name == "release" else a.new, a.nice,
-                origin["snapshot"],
-            )
-            for number, a in zip(ids, actions, strict=True)
-        ],
-    )  # fmt: skip
-    return ids
+    note = (
+        "INSERT INTO diary (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    )
+    noted = [
+        (
+            origin["cycle"], at, cluster, *a.target.key, a.target.address, a.field.name, a.old,
+            None if a.field.name == "release" else a.new, a.nice, origin["snapshot"],
+        )
+        for a in actions
+    ]  # fmt: skip
+    return tuple(db.execute(note, values).lastrowid or 0 for values in noted)
 
 
 def _of_ids(db: sqlite3.Connection, cluster: str, ids: Iterable[int]) -> list[OwnedRow]:
