@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -45,20 +46,14 @@ from tests.builders import (
 CLUSTER = "test"
 
 
-def _foreign(path: Path) -> None:
-    path.unlink()
-    with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE photos (id INTEGER)")
+def _altered(statement: str, *, anew: bool = False) -> Callable[[Path], object]:
+    def alter(path: Path) -> None:
+        if anew:
+            path.unlink()
+        with closing(sqlite3.connect(path)) as db:
+            db.execute(statement)
 
-
-def _newer(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute("PRAGMA user_version = 99")
-
-
-def _older(path: Path) -> None:
-    with sqlite3.connect(path) as db:
-        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+    return alter
 
 
 def _pipe_beside(path: Path) -> None:
@@ -70,10 +65,12 @@ def _pipe_beside(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (_foreign, "not rltuned's"),
-        (_newer, "another release"),
-        (_older, "restore with the release that wrote it"),
+        (_altered("CREATE TABLE photos (id INTEGER)", anew=True), "not rltuned's"),
+        (_altered("PRAGMA user_version = 99"), "another release"),
+        (_altered(f"PRAGMA user_version = {SCHEMA_VERSION - 1}"), "the release that wrote it"),
         (_pipe_beside, "sqlite-journal: is not a regular file"),
+        (lambda p: p.chmod(0o666), "others may write"),
+        (lambda p: p.parent.chmod(0o777), "others may write"),
     ],
 )
 def test_an_untrusted_file_is_refused(
