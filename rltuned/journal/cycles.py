@@ -142,15 +142,6 @@ def _rows(db: sqlite3.Connection, which: str, *values: object) -> list[CycleRow]
     return [CycleRow(*row[:-2], *map(json.loads, row[-2:])) for row in rows]
 
 
-def last_cycle(db: sqlite3.Connection) -> int:
-    """Number of the last cycle noted; 0 = none."""
-    (number,) = db.execute(
-        "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
-        " ifnull((SELECT cycle FROM diary ORDER BY id DESC LIMIT 1), 0))"
-    ).fetchone()
-    return int(number)
-
-
 def last_look(
     db: sqlite3.Connection, cluster: str, modes: Collection[str], before: int | None
 ) -> Snapshot | None:

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeVar
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobKey
+from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
 from rltuned.files import write_whole
 from rltuned.journal import cycles, owned, store
@@ -55,6 +55,7 @@ _BUSY_TIMEOUT_S = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
 """To which the rollback journal is cut after a transaction."""
 _MODE = "persist"
+_ANY = "SELECT 1 FROM owned"
 
 T = TypeVar("T")
 
@@ -107,17 +108,32 @@ class Journal:
     def recent_writes(
         self, cluster: str, since: float, until: float = math.inf
     ) -> Mapping[JobKey, int]:
-        return self._ask(lambda db: owned.recent(db, cluster, since, until), {})
+        """How often each job was written to in that time; what was never sent does not count."""
+        asked = (
+            "SELECT job_id, submitted_at, count(*) FROM diary WHERE cluster = ?"
+            " AND at BETWEEN ? AND ? AND field NOT IN ('release', 'nice')"
+            " AND new NOT IN ('', 'NO') AND ifnull(result, '') != 'withheld'"
+            " GROUP BY job_id, submitted_at"
+        )
+        every = list[tuple[JobId, UnixTime, int]]()
+        every = self._ask(lambda db: db.execute(asked, (cluster, since, until)).fetchall(), every)
+        return {(job_id, submitted_at): count for job_id, submitted_at, count in every}
 
     def is_clean(self) -> bool:
-        return self._ask(owned.is_clean, nothing=True)
+        """Whether no job carries anything, nor left the queue with it and may be requeued."""
+        return not self._ask(lambda db: db.execute(f"{_ANY} WHERE {owned.HAS}").fetchone(), None)
 
     def is_blank(self) -> bool:
         """Whether nothing was ever written to a job, or all of that is cleared out."""
-        return self._ask(lambda db: owned.is_clean(db, "TRUE"), nothing=True)
+        return not self._ask(lambda db: db.execute(_ANY).fetchone(), None)
 
     def last_cycle(self) -> int:
-        return self._ask(cycles.last_cycle, 0)
+        """Number of the last cycle noted; 0 = none."""
+        asked = (
+            "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
+            " ifnull((SELECT cycle FROM diary ORDER BY id DESC LIMIT 1), 0))"
+        )
+        return int(self._ask(lambda db: db.execute(asked).fetchone()[0], 0))
 
     def carrying(self, *, but: str = "") -> tuple[str, ...]:
         return self._ask(lambda db: owned.carrying(db, but), ())

@@ -70,7 +70,7 @@ CREATE INDEX diary_of_job ON diary (job_id);
 CREATE INDEX diary_by_time ON diary (cluster, at);
 """
 _JOB: Final = "cluster = ? AND job_id = ? AND submitted_at = ?"
-_HAS: Final = "writes != '[]'"
+HAS: Final = "writes != '[]'"
 """Of a row that was not restored."""
 
 Write = tuple[Value, Value, float]
@@ -196,37 +196,16 @@ def put(db: sqlite3.Connection, every: Iterable[OwnedRow]) -> None:
 
 def claims(db: sqlite3.Connection, cluster: str, which: str = "NOT gone") -> list[OwnedRow]:
     """What jobs carry, by job id: words first, the number that was written last at the end."""
-    found = rows(db, f"cluster = ? AND {_HAS} AND {which}", cluster)
+    found = rows(db, f"cluster = ? AND {HAS} AND {which}", cluster)
     if len(set(map(itemgetter(1, 2), found))) == len(found):
         return found  # quicker by far
     return sorted(found, key=lambda row: (*row.key, not row.field.words, row.writes[-1][2]))
 
 
-def recent(db: sqlite3.Connection, cluster: str, since: float, until: float) -> dict[JobKey, int]:
-    """How often each job was written to in that time; what was never sent does not count."""
-    return {
-        (JobId(job_id), UnixTime(submitted)): count
-        for job_id, submitted, count in db.execute(
-            "SELECT job_id, submitted_at, count(*) FROM diary WHERE cluster = ?"
-            " AND at BETWEEN ? AND ? AND field NOT IN ('release', 'nice')"
-            " AND new NOT IN ('', 'NO') AND ifnull(result, '') != 'withheld'"
-            " GROUP BY job_id, submitted_at",
-            (cluster, since, until),
-        )
-    }
-
-
 def carrying(db: sqlite3.Connection, but: str = "") -> tuple[str, ...]:
     """Addresses of the jobs that carry something. but: the cluster whose jobs do not count."""
-    found = rows(db, f"{_HAS} AND NOT gone AND cluster != ?", but)
+    found = rows(db, f"{HAS} AND NOT gone AND cluster != ?", but)
     return tuple(dict.fromkeys(row.address for row in found))
-
-
-def is_clean(db: sqlite3.Connection, which: str = _HAS) -> bool:
-    """Whether no job carries anything, nor left the queue with it and may be requeued. which: TRUE
-    = whether nothing was ever owned, or all of it is cleared out.
-    """
-    return not db.execute(f"SELECT EXISTS (SELECT 1 FROM owned WHERE {which})").fetchone()[0]  # noqa: S608
 
 
 # -- writes -----------------------------------------------------------------------------------
@@ -287,7 +266,7 @@ def settle(db: sqlite3.Connection, number: int, outcome: Outcome, at: float) -> 
         return
     kind = PRIORITY if action.field.releases else action.field
     where, which = f"{_JOB} AND field = ?", (cluster, *action.target.key, kind.name)
-    for row in rows(db, f"{where} AND {_HAS}", *which):
+    for row in rows(db, f"{where} AND {HAS}", *which):
         if result in {Result.REFUSED, Result.WITHHELD} and not action.field.releases:
             put(db, [row._replace(writes=row.writes[:-1])])
         elif result is Result.APPLIED and (
