@@ -36,10 +36,11 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.surroundings import doubts
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.web.server import listen
-from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
+from rltuned.daemon.wiring import configured_predictor, find_policy, in_force
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
 from rltuned.policies.actor import Actor
+from rltuned.policies.plugins import Plugin
 from rltuned.settings import Loaded
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
@@ -122,13 +123,14 @@ def _of_folder(facts: Facts, ask: Callable[[Path], Any]) -> Any:
 def _policy(facts: Facts) -> tuple[str, str, str]:
     """Its name, the one that it orders in place of, and all that is said of it."""
     loaded = in_force(facts["loaded"], SystemClock().now())
-    policy, digest, _, in_place_of = find_policy(loaded)
-    order, in_vain = loaded.settings.order, trust_in_vain(facts["loaded"])
+    policy, in_place_of = find_policy(loaded)
+    digest = policy.digest if isinstance(policy, Actor | Plugin) else ""
+    order = loaded.settings.order
     said = f"{trusted(policy.name, policy.trust)}, {f'sha256 {digest}' if digest else 'a rule'}"
     said += f"; {policy.verdict}" if isinstance(policy, Actor) else ""
     if loaded.generation:
         said += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
-    return policy.name, in_place_of, f"{said}; {in_vain}" if in_vain else said
+    return policy.name, in_place_of, said
 
 
 def _solved_s(facts: Facts) -> float:

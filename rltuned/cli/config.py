@@ -22,10 +22,9 @@ from rltuned.cli.flags import (
     printable,
     say,
     settings_of,
-    warn,
 )
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.wiring import check_policy_name, trust_in_vain
+from rltuned.daemon.wiring import check_policy_name
 from rltuned.errors import BackendError, SettingsError
 from rltuned.files import sync_folder
 from rltuned.policies.shelf import from_root
@@ -194,8 +193,6 @@ def check(file: Annotated[Path, typer.Argument(help="The settings file to check.
     ):
         if path is not None and path.exists() and not path.is_dir():
             raise loaded.error(key, f"{path} is not a folder")
-    if vain := trust_in_vain(loaded):
-        warn(vain)
     say(f"{file}: ok")
 
 

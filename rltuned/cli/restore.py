@@ -1,34 +1,33 @@
 """`rltuned restore`: restore what rltuned changed. Needs no numpy, no torch and no daemon."""
 
-import json
 import math
 import os
 import sys
 from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from rltuned import errors
-from rltuned.cli.flags import ConfigOption, JsonOption, say, warn
+from rltuned.cli.flags import ConfigOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.foreign import NAMED, foreign, in_words
 from rltuned.daemon.kept_settings import last_settings
 from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.restore import (
+    UNDONE,
     Effort,
     Restored,
     asked_jobs,
-    is_complete,
-    persist,
     restore_shown,
     unknown_numbers,
 )
 from rltuned.daemon.restore import restore as restore_jobs
 from rltuned.daemon.systemd import SignalFlags, is_paused, listening
 from rltuned.domain.plan import PRIORITY
+from rltuned.domain.priority import PriorityKind
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Rescue
@@ -77,7 +76,6 @@ def restore(
         ),
     ] = None,
     config: ConfigOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Restore the priority of the jobs that rltuned changed.
 
@@ -110,21 +108,9 @@ def restore(
         closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
-        work = _Work(
-            settings,
-            clock,
-            journal,
-            lease,
-            undoer,
-            effort,
-            asked,
-            as_shown=as_shown,
-            as_json=as_json,
-        )
+        work = _Work(settings, clock, journal, lease, undoer, effort, asked, as_shown)
         code = work.run()
         code = 1 if code and orders.stop else code
-    if as_json:
-        say(json.dumps({"exit_code": code, "jobs": work.jobs, "warnings": work.warnings}, indent=2))
     raise typer.Exit(code)
 
 
@@ -140,9 +126,6 @@ class _Work:
     effort: Effort
     asked: AskedJob | None
     as_shown: bool
-    as_json: bool
-    jobs: list[dict[str, object]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
     def run(self) -> int:
         """The exit code. A paused daemon lets go within one cycle: for that it waits."""
@@ -166,15 +149,15 @@ class _Work:
         except errors.JournalHeldError:
             raise
         except errors.JournalError as error:
-            self._warn(str(error))
+            warn(str(error))
             # the journal of another release may own nothing: whose the numbers are is not known
             known = not isinstance(error, errors.JournalOtherError)
             return max(LEFT, self._without(known=known))
         except (errors.BackendError, errors.SnapshotError) as error:
-            self._warn(str(error))
+            warn(str(error))
             with suppress(errors.JournalError):  # it has been named
                 if left := self.journal.carrying():
-                    self._warn(f"not restored: what rltuned wrote to {_listed(left)}")
+                    warn(f"not restored: what rltuned wrote to {_listed(left)}")
             return LEFT
 
     def _by_journal(self) -> int:
@@ -182,19 +165,18 @@ class _Work:
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
         elsewhere = self.lease.before_restore(self.journal) if self.lease else ""
         if elsewhere:
-            self._warn(f"what {elsewhere} has taken over is restored there")
+            warn(f"what {elsewhere} has taken over is restored there")
         items = restore_jobs(self.undoer, self.journal, self.clock, self.asked, self.effort)
         if self.lease is not None:
             self.lease.after_restore(self.journal)
-        self._report(items)
-        code = 0 if is_complete(items) else LEFT
+        code = self._report(items)
         if self.effort.unnoted:
-            self._warn(f"restored, and not noted: {self.effort.unnoted}")
+            warn(f"restored, and not noted: {self.effort.unnoted}")
             code = LEFT
         if self.as_shown:
             return max(code, self._without(known=False))
         code = code if elsewhere else max(code, self._unexplained(items))
-        if not items and not code and not self.as_json:
+        if not items and not code:
             say("nothing to restore")
         return code
 
@@ -206,23 +188,22 @@ class _Work:
         except (errors.BackendError, errors.SnapshotError) as error:
             # a service that only ever watched must stop even while Slurm is away
             owner = "the journal knows of nothing" if is_there else "no journal"
-            self._warn(f"{owner}, and what Slurm shows is not known: {error}")
+            warn(f"{owner}, and what Slurm shows is not known: {error}")
             return 0 if is_there else LEFT
-        asked, scope = self.asked, self.settings.scope.partitions
-        jobs = tuple(j for j in seen.pending if asked is None or asked.means(j))
+        jobs = tuple(j for j in seen.pending if self.asked is None or self.asked.means(j))
+        scope, kind = self.settings.scope.partitions, seen.priorities.kind
         found = unknown_numbers(self.journal, replace(seen, pending=jobs), items, scope)
         if found:
-            self._warn(
+            warn(
                 f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "
                 f"{in_words(found)}; if they are rltuned's, --as-shown gives them back"
             )
-        blind = seen.priorities.kind != "multifactor" and not is_there
+        blind = kind != "multifactor" and not is_there
         if blind:
-            kind = seen.priorities.kind
-            self._warn(f"there is no journal, and priority/{kind} shows no site factor")
-        others = self.journal.carrying(but=seen.cluster) if asked is None else ()
+            warn(f"there is no journal, and priority/{kind} shows no site factor")
+        others = self.journal.carrying(but=seen.cluster) if self.asked is None else ()
         if others:
-            self._warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
+            warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
         return LEFT if found or blind or others else 0
 
     def _without(self, *, known: bool) -> int:
@@ -238,18 +219,18 @@ class _Work:
         except errors.JournalHeldError:
             raise  # not beside a live daemon
         except errors.JournalError as error:  # a folder that cannot be opened is no live daemon's
-            self._warn(str(error))
+            warn(str(error))
         try:
-            persist(look, self.clock, self.effort)
+            self.effort.persist(look, self.clock)
             (seen,) = looks
             jobs, kind = asked_jobs(seen, self.asked, scope), seen.priorities.kind
             found = {j.key: (j.address, n) for j in jobs if (n := foreign(j, kind)) is not None}
             hidden = sum(job.site_factor is None for job in jobs)
-            self._say_unknown(seen, hidden + sum(r.kind != "reservation" for r in seen.unreadable))
+            self._say_unknown(kind, hidden + sum(r.kind != "reservation" for r in seen.unreadable))
             plugin = seen.priorities.site_factor_plugin
             if found and not self.as_shown and (not known or plugin):
                 owner = f"{plugin} owns site factors here" if plugin else "another may own them"
-                self._warn(
+                warn(
                     f"{in_words(found)}: not known to be rltuned's; {owner}; nothing was done: "
                     "--as-shown does it"
                 )
@@ -258,43 +239,31 @@ class _Work:
                 self.undoer, self.clock, self.effort, self.asked, scope, fixed=self.as_shown
             )
         except (errors.BackendError, errors.SnapshotError) as error:
-            self._warn(f"nothing was restored: {error}")
+            warn(f"nothing was restored: {error}")
             return LEFT
-        self._report(items)
         fixed = sum(number[0] is PRIORITY for _, number in found.values())
         if fixed and not self.as_shown:
-            self._warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
-        return 0 if is_complete(items) else LEFT
+            warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
+        return self._report(items)
 
-    def _say_unknown(self, seen: Snapshot, hidden: int) -> None:
-        kind = seen.priorities.kind
-        self._warn(
+    def _say_unknown(self, kind: PriorityKind, hidden: int) -> None:
+        warn(
             "not known without the journal: who set a value, the nice that a fixed priority "
             "replaced, OverSubscribe flags, and what requeued jobs bring back"
         )
         if kind != "multifactor":
-            self._warn(
-                f"Slurm runs with priority/{kind}, which shows no site factor: once "
-                "priority/multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
+            warn(
+                f"Slurm runs with priority/{kind}, which shows no site factor: once priority/"
+                "multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
             )
         elif hidden:
-            self._warn(
-                f"Slurm does not show the site factor of {hidden} pending jobs (held, dependent, "
-                "not eligible yet, or with a fixed priority)"
-            )
+            warn(f"Slurm does not show the site factor of {hidden} pending jobs")
 
-    def _report(self, items: tuple[Restored, ...]) -> None:
+    def _report(self, items: tuple[Restored, ...]) -> int:
+        """Say what became of each; LEFT = something owned is known to be left behind."""
         for item in items:
-            address, of = item.claim.target.address, item.claim.field.name
-            self.jobs.append(
-                {"job": address, "field": of, "result": item.fate.value, "detail": item.detail}
-            )
-            if not self.as_json:
-                say(f"job {address}: {item.fate}: {item.detail}")
-
-    def _warn(self, text: str) -> None:
-        self.warnings.append(text)
-        warn(text)
+            say(f"job {item.claim.address}: {item.fate}: {item.detail}")
+        return LEFT if any(item.fate in UNDONE for item in items) else 0
 
 
 def _listed(addresses: tuple[str, ...]) -> str:
@@ -311,7 +280,6 @@ def _settings(config: Path | None) -> Rescue:
         settings = last_settings(Path(folder)) if folder else None
         if settings is None:
             raise
-        for line in str(error).splitlines():
+        for line in (*str(error).splitlines(), "restoring by the settings of the last run"):
             warn(line)
-        warn("restoring by the settings that the daemon last ran with")
         return settings

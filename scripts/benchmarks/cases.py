@@ -224,7 +224,7 @@ def cycles(pending: int, nodes: int, rounds: int) -> tuple[float, float, float, 
         loaded = load(None, tuple(Flag(key, value, "bench") for key, value in asked.items()))
         with closing(Journal(folder)) as journal:
             log, rig = make_log("json", "info", nowhere), build_rig(loaded, backend)
-            ear = _Keeper(Metrics(CollectorRegistry()), log, Notifier(None), clock, journal=journal)
+            ear = _Keeper(Metrics(CollectorRegistry()), log, Notifier(None), clock)
             ear.loaded(rig)
             loop = Loop(rig, clock, journal, ear, orders=SignalFlags(), reload=lambda: rig)
             for _ in range(rounds + 1):

@@ -219,7 +219,7 @@ def test_a_throttled_array_keeps_its_limit_and_is_left_alone_at_it(site: Site) -
     (left,) = (r for r in restore(undoer, site.journal, clock) if r.claim.target.job_id == array)
     undo = f"scontrol update JobId={array} SiteFactor=0"
     assert (left.fate, left.claim.value) == (Fate.UNKNOWN, number)
-    assert f"{undo} restores it and the job stays at its array's limit" in left.detail
+    assert f"{undo} restores it and starts nothing" in left.detail
     lab.run(*undo.split(), check=False)  # it says of tasks that have ended that they have
     before = set(running())
     lab.run("scancel", *before)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.order import SlaClass, class_of
-from rltuned.daemon.canary import ClassCount, PromiseWatch
+from rltuned.daemon.canary import promises_kept
 from rltuned.daemon.metrics import Metrics
 from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob
 from rltuned.domain.priority import NeutralDelay
@@ -48,7 +48,7 @@ def test_a_job_of_several_partitions_is_in_no_class_that_is_named_by_one() -> No
 
 
 def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
-    watch = PromiseWatch()
+    last: list[float | None] = [None]
 
     def at(now: float, *pending: PendingJob, started: tuple[tuple[int, float], ...] = ()) -> object:
         runs = [
@@ -56,38 +56,27 @@ def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
             for n, since in started
         ]
         seen = snapshot(*pending, runs=runs, taken_at=now)
-        return watch.look((FAST,), seen, map(JobRun, runs))[FAST]
+        found = promises_kept((FAST,), seen, map(JobRun, runs), last[0])[FAST]
+        last[0] = now
+        return found
 
     late = fast(1, 1_000.0)
     held = fast(2, 850.0, held_by="user")
     near, other = fast(3, 850.0), waiting(4, 850.0)
-    assert at(NOW, late, held, near, other) == ClassCount()  # what was before is not known
-    assert at(NOW + 60, late, held, near, other) == ClassCount(1, 1)
-    assert at(NOW + 120, late, near) == ClassCount()
+    assert at(NOW, late, held, near, other) == (0, 0)  # what was before is not known
+    assert at(NOW + 50, near) == (0, 0), "a wait of just the bound"
+    assert at(NOW + 60, late, held, near, other) == (1, 1)
+    assert at(NOW + 120, late, near) == (0, 0)
     # one in time, one that passed the bound since the last look, one that was counted
     starts = ((5, NOW - 600), (6, NOW - 750), (3, NOW - 850.0))
-    assert at(NOW + 180, started=starts) == ClassCount(2, 1)
+    assert at(NOW + 180, started=starts) == (2, 1)
 
 
 def test_an_array_that_waits_for_its_own_tasks_breaks_no_promise() -> None:
-    watch = PromiseWatch()
     array = fast(1, 850.0, array=ArrayInfo(JobId(1), 5, throttle=1))
     task = running(9, array_job_id=JobId(1), account="fast")
-
-    def at(now: float) -> ClassCount:
-        return watch.look((FAST,), snapshot(array, runs=[task], taken_at=now), ())[FAST]
-
-    assert [at(NOW), at(NOW + 60)] == [ClassCount(), ClassCount()]
-
-
-def test_a_wait_of_just_the_bound_keeps_the_promise() -> None:
-    watch = PromiseWatch()
-    one = fast(1, 850.0)
-    counts = [
-        watch.look((FAST,), snapshot(one, taken_at=NOW + later_s), ())[FAST]
-        for later_s in (0.0, 50.0, 51.0)
-    ]
-    assert counts == [ClassCount(), ClassCount(), ClassCount(1, 1)]
+    seen = snapshot(array, runs=[task], taken_at=NOW + 60)
+    assert promises_kept((FAST,), seen, (), NOW)[FAST] == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -347,7 +347,7 @@ def test_models_promote_and_roll_back(tmp_path: Path) -> None:
     policy = next(c for c in checks if c["name"] == "policy")
     assert policy["detail"].startswith("saf")
     assert made[1].name in policy["detail"]
-    assert f"{made[0].name} is in force again" in run("models", "rollback", *options).stdout
+    assert f"{made[0].name} is in force" in run("models", "rollback", *options).stdout
     assert "no generation is in force" in run("models", "rollback", *options).stdout
     with pytest.raises(ModelError, match="nothing to undo"):
         run("models", "rollback", *options)
