@@ -1,17 +1,18 @@
 """`rltuned restore`: restore what rltuned changed. Needs no numpy, no torch and no daemon."""
 
+import json
 import math
 import os
 import sys
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
 from rltuned import errors
-from rltuned.cli.flags import ConfigOption, say, warn
+from rltuned.cli.flags import ConfigOption, JsonOption, say, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.foreign import NAMED, foreign, in_words
 from rltuned.daemon.kept_settings import last_settings
@@ -76,6 +77,7 @@ def restore(
         ),
     ] = None,
     config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Restore the priority of the jobs that rltuned changed.
 
@@ -108,15 +110,17 @@ def restore(
         closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
-        work = _Work(settings, clock, journal, lease, undoer, effort, asked, as_shown)
+        work = _Work(settings, clock, journal, lease, undoer, effort, asked, as_shown, as_json)
         code = work.run()
         code = 1 if code and orders.stop else code
+    if as_json:
+        say(json.dumps({"exit_code": code, "jobs": work.jobs, "warnings": work.warnings}, indent=2))
     raise typer.Exit(code)
 
 
 @dataclass(slots=True)
 class _Work:
-    """One restore. asked: of this job alone."""
+    """One restore. asked: of this job alone. jobs: what became of each; warnings: what was said."""
 
     settings: Rescue
     clock: SystemClock
@@ -126,6 +130,9 @@ class _Work:
     effort: Effort
     asked: AskedJob | None
     as_shown: bool
+    as_json: bool
+    jobs: list[dict[str, object]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def run(self) -> int:
         """The exit code. A paused daemon lets go within one cycle: for that it waits."""
@@ -149,15 +156,15 @@ class _Work:
         except errors.JournalHeldError:
             raise
         except errors.JournalError as error:
-            warn(str(error))
+            self._warn(str(error))
             # the journal of another release may own nothing: whose the numbers are is not known
             known = not isinstance(error, errors.JournalOtherError)
             return max(LEFT, self._without(known=known))
         except (errors.BackendError, errors.SnapshotError) as error:
-            warn(str(error))
+            self._warn(str(error))
             with suppress(errors.JournalError):  # it has been named
                 if left := self.journal.carrying():
-                    warn(f"not restored: what rltuned wrote to {_listed(left)}")
+                    self._warn(f"not restored: what rltuned wrote to {_listed(left)}")
             return LEFT
 
     def _by_journal(self) -> int:
@@ -165,18 +172,18 @@ class _Work:
             raise errors.JournalLostError(f"{self.journal.path}: is missing, and was there before")
         elsewhere = self.lease.before_restore(self.journal) if self.lease else ""
         if elsewhere:
-            warn(f"what {elsewhere} has taken over is restored there")
+            self._warn(f"what {elsewhere} has taken over is restored there")
         items = restore_jobs(self.undoer, self.journal, self.clock, self.asked, self.effort)
         if self.lease is not None:
             self.lease.after_restore(self.journal)
         code = self._report(items)
         if self.effort.unnoted:
-            warn(f"restored, and not noted: {self.effort.unnoted}")
+            self._warn(f"restored, and not noted: {self.effort.unnoted}")
             code = LEFT
         if self.as_shown:
             return max(code, self._without(known=False))
         code = code if elsewhere else max(code, self._unexplained(items))
-        if not items and not code:
+        if not items and not code and not self.as_json:
             say("nothing to restore")
         return code
 
@@ -188,22 +195,22 @@ class _Work:
         except (errors.BackendError, errors.SnapshotError) as error:
             # a service that only ever watched must stop even while Slurm is away
             owner = "the journal knows of nothing" if is_there else "no journal"
-            warn(f"{owner}, and what Slurm shows is not known: {error}")
+            self._warn(f"{owner}, and what Slurm shows is not known: {error}")
             return 0 if is_there else LEFT
         jobs = tuple(j for j in seen.pending if self.asked is None or self.asked.means(j))
         scope, kind = self.settings.scope.partitions, seen.priorities.kind
         found = unknown_numbers(self.journal, replace(seen, pending=jobs), items, scope)
         if found:
-            warn(
+            self._warn(
                 f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "
                 f"{in_words(found)}; if they are rltuned's, --as-shown gives them back"
             )
         blind = kind != "multifactor" and not is_there
         if blind:
-            warn(f"there is no journal, and priority/{kind} shows no site factor")
+            self._warn(f"there is no journal, and priority/{kind} shows no site factor")
         others = self.journal.carrying(but=seen.cluster) if self.asked is None else ()
         if others:
-            warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
+            self._warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
         return LEFT if found or blind or others else 0
 
     def _without(self, *, known: bool) -> int:
@@ -219,7 +226,7 @@ class _Work:
         except errors.JournalHeldError:
             raise  # not beside a live daemon
         except errors.JournalError as error:  # a folder that cannot be opened is no live daemon's
-            warn(str(error))
+            self._warn(str(error))
         try:
             self.effort.persist(look, self.clock)
             (seen,) = looks
@@ -230,7 +237,7 @@ class _Work:
             plugin = seen.priorities.site_factor_plugin
             if found and not self.as_shown and (not known or plugin):
                 owner = f"{plugin} owns site factors here" if plugin else "another may own them"
-                warn(
+                self._warn(
                     f"{in_words(found)}: not known to be rltuned's; {owner}; nothing was done: "
                     "--as-shown does it"
                 )
@@ -239,31 +246,40 @@ class _Work:
                 self.undoer, self.clock, self.effort, self.asked, scope, fixed=self.as_shown
             )
         except (errors.BackendError, errors.SnapshotError) as error:
-            warn(f"nothing was restored: {error}")
+            self._warn(f"nothing was restored: {error}")
             return LEFT
         fixed = sum(number[0] is PRIORITY for _, number in found.values())
         if fixed and not self.as_shown:
-            warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
+            self._warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
         return self._report(items)
 
     def _say_unknown(self, kind: PriorityKind, hidden: int) -> None:
-        warn(
+        self._warn(
             "not known without the journal: who set a value, the nice that a fixed priority "
             "replaced, OverSubscribe flags, and what requeued jobs bring back"
         )
         if kind != "multifactor":
-            warn(
+            self._warn(
                 f"Slurm runs with priority/{kind}, which shows no site factor: once priority/"
                 "multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
             )
         elif hidden:
-            warn(f"Slurm does not show the site factor of {hidden} pending jobs")
+            self._warn(f"Slurm does not show the site factor of {hidden} pending jobs")
 
     def _report(self, items: tuple[Restored, ...]) -> int:
         """Say what became of each; LEFT = something owned is known to be left behind."""
         for item in items:
-            say(f"job {item.claim.address}: {item.fate}: {item.detail}")
+            address, of = item.claim.target.address, item.claim.field.name
+            self.jobs.append(
+                {"job": address, "field": of, "result": item.fate.value, "detail": item.detail}
+            )
+            if not self.as_json:
+                say(f"job {address}: {item.fate}: {item.detail}")
         return LEFT if any(item.fate in UNDONE for item in items) else 0
+
+    def _warn(self, text: str) -> None:
+        self.warnings.append(text)
+        warn(text)
 
 
 def _listed(addresses: tuple[str, ...]) -> str:
