@@ -15,6 +15,7 @@ from rltuned.cli import flags
 from rltuned.cli.asking import open_world
 from rltuned.core.ladder import Rung
 from rltuned.core.starts import Expected
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.child import IdleChild
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
@@ -174,6 +175,7 @@ class _Daemon:
                 journal=state_dir / FILE_NAME,
                 what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
             )
+            is_judged = rig.knobs.rules.switchback is not None
             publisher = Publisher(
                 self.metrics,
                 self.log,
@@ -182,6 +184,7 @@ class _Daemon:
                 board=board,
                 failed_nights=lambda: read_state(state_dir).get("failed"),
                 forecaster=forecaster,
+                before=CanaryStatus.before(self.journal, rig.model if is_judged else None),
             )
             for server in self._servers(publisher, board):
                 stack.enter_context(closing(server))

@@ -262,11 +262,9 @@ def remembered_by(
             seen = None
         earlier = {job.key: job for job in (() if seen is None else seen.pending)}
     recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
-    claims = journal.claims(cluster)
-    owned = {row.key: row.owned for row in claims if not row.field.words}
-    flags = (row for row in claims if row.field is OVERSUBSCRIBE)
+    flags = journal.claims(cluster, f"NOT gone AND field = '{OVERSUBSCRIBE.name}'")
     shared = {row.key: (str(row.original), str(row.value)) for row in flags}
-    return Remembered(owned, recent, shared, earlier, now)
+    return Remembered(journal.owned(cluster), recent, shared, earlier, now)
 
 
 def recorded_plan(decision: Decision) -> Document:

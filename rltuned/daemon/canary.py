@@ -10,9 +10,10 @@ that writes nothing or a long pause between two cycles forgets all that is not d
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from statistics import fmean
-from typing import Final
+from typing import Final, Self
 
 from rltuned.core.decide import Decision
 from rltuned.core.ladder import MOST_APART_S, Block, Ladder, Switchback
@@ -25,6 +26,7 @@ from rltuned.domain.jobs import JobRun, PendingJob, RunKey, RunNews, Side, bound
 from rltuned.domain.plan import Outcome
 from rltuned.domain.snapshot import JobTracker, Snapshot
 from rltuned.domain.units import JobId, JobKey, UnixTime
+from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 
 HORIZON_S: Final = 86_400.0
@@ -263,6 +265,16 @@ class CanaryStatus:
     @property
     def off(self) -> tuple[str, ...]:
         return tuple(name for name, block in self.blocks.items() if not block.on)
+
+    @classmethod
+    def before(cls, journal: Journal, model: str | None) -> Self:
+        """What is known before the first cycle: breakers, and the effect under this model; None =
+        there is no switchback.
+        """
+        with suppress(JournalError):  # the first cycle says what is wrong with it
+            for known in breaker.BREAKERS.read(journal).values():
+                return cls(breakers=known, effect=breaker.effect(known, model) if model else None)
+        return cls()
 
 
 class Monitor:

@@ -23,6 +23,9 @@ from rltuned.domain.units import JobKey
 from rltuned.policies.actor import Actor
 from rltuned.text import span, trusted
 
+CLOCK_S: Final = 5.0
+"""From here on a difference between slurmctld's clock and this host's is in the cycle's line."""
+_NOTHING: Final = CanaryStatus()
 MOST_REMARKS: Final = 200
 """Different remarks of Slurm's commands that are remembered and logged."""
 _NAMED: Final = 20
@@ -198,15 +201,21 @@ def _seconds_and_load(report: CycleReport) -> dict[str, Any]:
     found: dict[str, Any] = {f"{stage.value}_s": round(s, 3) for stage, s in report.stages.items()}
     if report.stretch != 1:
         found["stretch"] = report.stretch
-    if report.weighed is not None and report.weighed.unknown:
-        found["load_unknown"] = report.weighed.unknown
+    weighed = report.weighed
+    if weighed is not None and weighed.unknown:
+        found["load_unknown"] = weighed.unknown
+    if weighed is not None and weighed.load is not None:
+        if weighed.load.rate_limited:
+            found["rate_limited"] = weighed.load.rate_limited
+        if abs(off_s := weighed.load.clock_off_s or 0.0) >= CLOCK_S:
+            found["clock_off_s"] = off_s
     return found
 
 
 class Publisher:
     """Hands every report on. Its `health` is what /readyz asks. clock: says how old the last result
-    is. board: what the page shows and users are answered. forecaster: of
-    starts. failed_nights: of `rltuned tune`, in a row; None = not known.
+    is. board: what the page shows and users are answered. forecaster: of starts. failed_nights: of
+    `rltuned tune`, in a row; None = not known. before: known before the first cycle.
     """
 
     def __init__(
@@ -219,6 +228,7 @@ class Publisher:
         board: Board | None = None,
         failed_nights: Callable[[], int | None] = lambda: None,
         forecaster: Forecaster | None = None,
+        before: CanaryStatus = _NOTHING,
     ) -> None:
         self._metrics, self._log, self._notifier, self._clock = metrics, log, notifier, clock
         self._board, self._forecaster = board, forecaster
@@ -228,7 +238,7 @@ class Publisher:
         self._due_at_s = 0.0
         self._reload_failed = False
         self._of_cycle: list[Condition] = []
-        self._verdict, self._logged = CanaryStatus(), Logged()
+        self._verdict, self._logged = before, Logged()
 
     def cycle(self, report: CycleReport) -> None:
         if self._forecaster is not None:

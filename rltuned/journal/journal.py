@@ -95,10 +95,10 @@ class Journal:
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
         """Of each pending job the number that was written last."""
-        return {row.key: row.owned for row in self.claims(cluster) if not row.field.words}
+        return self._ask(lambda db: owned.owned(db, cluster), {})
 
-    def claims(self, cluster: str) -> tuple[OwnedRow, ...]:
-        return self._ask(lambda db: tuple(owned.claims(db, cluster)), ())
+    def claims(self, cluster: str, which: str = "NOT gone") -> tuple[OwnedRow, ...]:
+        return self._ask(lambda db: tuple(owned.claims(db, cluster, which)), ())
 
     def missed(self, cluster: str, since: float) -> tuple[OwnedRow, ...]:
         """Claims of jobs that have left the queue, and that Slurm has shown since then."""

@@ -132,14 +132,7 @@ class OwnedRow(NamedTuple):
     @property
     def owned(self) -> Ownership:
         """A number that was not restored, as a decision knows it."""
-        original: Any = self.original
-        value: Any = self.writes[-1][1]
-        earlier = {original}
-        for old, new, _ in self.writes:
-            earlier.update((old, new))
-        earlier.discard(value)
-        before, at = tuple(sorted(earlier)), self.writes[-1][2]
-        return Ownership(self.field.name, value, self.nice, original, before, self.rest, at)
+        return _ownership(self.field.name, self.original, self.nice, self.rest, self.writes)
 
     def explains(self, actual: Value) -> bool:
         """Whether the value in force is rltuned's; of numbers see Ownership."""
@@ -151,6 +144,16 @@ class OwnedRow(NamedTuple):
             if same := [write for write in epoch.writes if write[1] == value][-1:]:
                 return [epoch._replace(writes=same, guessed=0)]
         return []
+
+
+def _ownership(
+    name: str, original: Any, nice: int | None, rest: int | None, writes: Sequence[Any]
+) -> Ownership:
+    (_, value, at), earlier = writes[-1], {original}
+    for old, new, _ in writes:
+        earlier.update((old, new))
+    earlier.discard(value)
+    return Ownership(name, value, nice, original, tuple(sorted(earlier)), rest, at)
 
 
 COLUMNS: Final = OwnedRow._fields
@@ -200,6 +203,24 @@ def claims(db: sqlite3.Connection, cluster: str, which: str = "NOT gone") -> lis
     if len(set(map(itemgetter(1, 2), found))) == len(found):
         return found  # quicker by far
     return sorted(found, key=lambda row: (*row.key, not row.field.words, row.writes[-1][2]))
+
+
+def owned(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Ownership]:
+    """Of each pending job the number that was written last, without the rows: half of their time,
+    in every cycle.
+    """
+    found: dict[JobKey, Ownership] = {}
+    every = db.execute(
+        "SELECT job_id, submitted_at, field, original, nice, rest, writes FROM owned WHERE"  # noqa: S608 - fixed names
+        f" cluster = ? AND {HAS} AND NOT gone",
+        (cluster,),
+    ).fetchall()
+    writes = json.loads(f"[{','.join(row[-1] for row in every)}]")
+    for (job_id, at, name, original, nice, rest, _), noted in zip(every, writes, strict=True):
+        before = found.get((job_id, at))
+        if not OWNED[name].words and (before is None or before.written_at <= noted[-1][2]):
+            found[job_id, at] = _ownership(name, original, nice, rest, noted)
+    return found
 
 
 def carrying(db: sqlite3.Connection, but: str = "") -> tuple[str, ...]:

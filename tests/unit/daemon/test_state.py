@@ -47,7 +47,7 @@ MANY = Effect(20, 2_000.0, 2_600.0, 20_000.0)
 class Daemon:
     """A publisher with all it reports to, and a real endpoint."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: CanaryStatus) -> None:
         self.clock, self.log = FakeClock(), io.StringIO()
         self.systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = f"\0rltuned-test-{id(self)}"
@@ -57,7 +57,9 @@ class Daemon:
         self.metrics = Metrics(CollectorRegistry())
         board = Board(lambda: NOW)
         log = make_log("json", "info", self.log)
-        self.publisher = Publisher(self.metrics, log, self.notifier, self.clock, board=board)
+        self.publisher = Publisher(
+            self.metrics, log, self.notifier, self.clock, board=board, before=before
+        )
         self.publisher.loaded(
             Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
         )
@@ -95,8 +97,8 @@ class Daemon:
 
 
 @contextmanager
-def daemon(folder: Path) -> Iterator[Daemon]:
-    with closing(Daemon(folder)) as made:
+def daemon(folder: Path, before: CanaryStatus = CanaryStatus()) -> Iterator[Daemon]:  # noqa: B008
+    with closing(Daemon(folder, before)) as made:
         yield made
 
 
@@ -183,6 +185,18 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Heal
         assert found.sentence in one.status_lines()[-1] or state is HealthState.STALE
         if state not in {HealthState.STARTING, HealthState.STALE, HealthState.RELOAD_FAILED}:
             assert found.sentence in one.log_lines()[-1]["detail"]
+
+
+def test_an_open_breaker_is_known_before_the_first_cycle(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        change(journal, SEEN.cluster, lambda _: OPEN, NOW)
+        before = CanaryStatus.before(journal, "model:rltune")
+        assert CanaryStatus.before(journal, None).effect is None
+    assert before.demoted == ("gpu",)
+    with daemon(tmp_path, before) as again:
+        assert [b["partition"] for b in again.publisher.document()["breakers"]] == ["gpu"]
+        again.publisher.cycle(skipped(Skip.BACKEND, "away"))
+        assert HealthState.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
 
 
 def test_while_no_cycle_ends_nothing_is_said_to_be_written(tmp_path: Path) -> None:
