@@ -217,7 +217,8 @@ def slurms_order(scenario: Scenario) -> Ranking:
     ranking, natural = _plain(scenario), scenario.rules.natural
     if natural.kind == "fcfs":
         number = FIRST_PRIORITY - np.arange(len(scenario), dtype=np.int64)
-        return ranking._replace(value=number, key=_origin(scenario) - number)
+        key = _origin(scenario) - number
+        return ranking._replace(value=number, key=key, constants=np.zeros(2))
     if natural == AGE_ONLY:
         return ranking._replace(key=_origin(scenario))
     return ranking._replace(rule=MULTIFACTOR, ahead=_tiers(scenario) * TIER)
