@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -147,15 +147,14 @@ def run(
     began = time.monotonic()
     out = _memory_file("out")
     call = Call(program, argv[1:], out=out)
-    with _closed(_memory_file("err")) as err, _closed(_memory_file("in")) as stdin:
+    with os.fdopen(_memory_file("err")) as err, os.fdopen(_memory_file("in"), "wb") as stdin:
 
         def longest() -> int:
-            return max(os.fstat(one).st_size for one in (out, err, *files))
+            return max(os.fstat(one).st_size for one in (out, err.fileno(), *files))
 
-        fed = memoryview(feed)
-        while fed:
-            fed = fed[os.write(stdin, fed) :]
-        os.lseek(stdin, 0, os.SEEK_SET)
+        stdin.write(feed)
+        stdin.flush()
+        os.lseek(stdin.fileno(), 0, os.SEEK_SET)
         child = subprocess.Popen(
             [*((keeper, "--pdeathsig", "KILL", "--") if keeper else ()), *argv],
             stdin=stdin,
@@ -175,9 +174,9 @@ def run(
             in_time = _ends(child.pid, began + seconds, lambda: longest() > most_bytes or stopped())
         finally:
             code = _reaped(child)
-        call.stderr = _decoded(os.pread(err, _COMPLAINTS, 0))
+        call.stderr = _decoded(os.pread(err.fileno(), _COMPLAINTS, 0))
         is_too_long = longest() > most_bytes
-        for one in (out, err, *files):  # a child in a session of its own may still write
+        for one in (out, err.fileno(), *files):  # a child in a session of its own may still write
             with suppress(OSError):
                 fcntl.fcntl(one, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
     call.seconds = time.monotonic() - began
@@ -192,14 +191,6 @@ def run(
 
 def _memory_file(of: str) -> int:
     return os.memfd_create(f"rltuned-{of}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-
-
-@contextmanager
-def _closed(file: int) -> Iterator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
 
 
 def _ends(pid: int, deadline: float, stopped: Callable[[], bool]) -> bool:

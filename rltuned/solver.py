@@ -111,15 +111,11 @@ def read_answer(text: bytes) -> dict[str, float]:
     values = {}
     for line in lines:
         match = _LINE.fullmatch(line)
-        number = _number(match[2]) if match else math.nan
+        try:
+            number = float(match[2]) if match else math.nan
+        except ValueError:
+            number = math.nan
         if match is None or not math.isfinite(number):
             raise SolverError(f"cbc answered {line[:80]!r}")
         values[match[1]] = number
     return values
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

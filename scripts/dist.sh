@@ -2,7 +2,7 @@
 # What is handed out, into dist/:
 #   scripts/dist.sh wheel     the Python wheel
 #   scripts/dist.sh deb       a Debian package of the base, with every dependency in it as a wheel
-#   scripts/dist.sh deb-train rltuned-train: the same with torch, numba and matplotlib, in a place of its own
+#   scripts/dist.sh deb-train rltuned-train: the same with torch and numba, in a place of its own
 #   scripts/dist.sh rpm       the base as an RPM
 #   scripts/dist.sh all       wheel, deb, a bill of materials (CycloneDX) and SHA256SUMS
 # A package holds the wheels of one Python 3: of .venv's, or of another one, as in FOR_PYTHON=13 (Debian 13).

@@ -1,11 +1,14 @@
 """Real clusters of tests: started where Slurm's daemons are, filled, and emptied between tests."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.run import SlurmCli
 from tests import accounting
 from tests.accounting import OPERATOR, OWNER, PLAIN
 from tests.lab import SlurmLab, missing
@@ -40,6 +43,11 @@ def module_lab(*accounts: str, **given: Any) -> Any:
             yield started
 
     return lab
+
+
+def world_of(lab: SlurmLab, **given: Any) -> SlurmBackend:
+    """Its Slurm, as rltuned sees it. given: of SlurmBackend."""
+    return SlurmBackend(SlurmCli(conf=lab.conf), time.time, **given)
 
 
 def emptied(lab: SlurmLab) -> Iterator[SlurmLab]:

@@ -9,8 +9,8 @@ from rltuned.core.select import Scope
 from rltuned.domain.plan import OVERSUBSCRIBE, Result
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from rltuned.solver import Cbc
+from tests.clusters import world_of
 from tests.lab import SlurmLab
 from tests.waits import PATIENCE_S
 
@@ -38,7 +38,7 @@ class Seen:
 
 
 def guided(lab: SlurmLab, partitions: frozenset[str]) -> tuple[SlurmBackend, Knobs]:
-    backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    backend = world_of(lab)
     knobs = Knobs(
         rules=Scope(min_age_s=0.0),
         placement="milp",

@@ -143,13 +143,8 @@ class SlurmLab:
         """The environment for commands against this cluster; nothing of a surrounding Slurm job."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH"))}
         database = self._database.environ if self._database else {}
-        return {
-            **kept,
-            **database,
-            "SLURM_CONF": str(self.conf),
-            "PATH": self.search,
-            "LC_ALL": "C",
-        }
+        own = {"SLURM_CONF": str(self.conf), "PATH": self.search, "LC_ALL": "C"}
+        return {**kept, **database, **own}
 
     def start(self) -> None:
         """Write the configuration and start every daemon; stops what it started when it fails."""
@@ -158,15 +153,12 @@ class SlurmLab:
             self._own_folder = True
         self.folder = self.folder.resolve()
         try:
-            self._start_all()
-        except LabError:
-            # somebody may have taken one of the free ports in between: once more with others
-            self._stop_all()
             try:
                 self._start_all()
-            except BaseException:
-                self.stop()
-                raise
+            except LabError:
+                # somebody may have taken one of the free ports in between: once more with others
+                self._stop_all()
+                self._start_all()
         except BaseException:
             self.stop()
             raise
@@ -178,7 +170,7 @@ class SlurmLab:
         for name in ("state", "log", "pid"):
             shutil.chown(self.root / name, self.slurm_user)
         if self.beside is None:
-            self._start_munge()
+            self.start_munge()
         self._start_accounting()
         self.start_controller()
         for name in self.node_names:
@@ -214,47 +206,29 @@ class SlurmLab:
         a backup of 24.11 or newer never acts without the heartbeat file, which the primary takes
         away for a moment with every beat: it is killed right after one.
         """
-        self._wait_until_saved()
+        since = time.time()
+        if jobs := self.run("squeue", "-h", "-o", "%A").split():
+            self.scontrol("update", f"JobId={jobs[0]}", "Comment=a-change-to-be-saved")
+            self._wait_for_file("job_state", since)
         if self.backup:
-            self._wait_for_a_beat()
+            self._wait_for_file("heartbeat", time.time())
         _signal(self.pid("slurmctld"), signal.SIGKILL)
         self._end("slurmctld")
 
-    def _wait_until_saved(self) -> None:
-        jobs = self.run("squeue", "-h", "-o", "%A").split()
-        if not jobs:
-            return
-        saved, since = self.root / "state" / "job_state", time.time()
-        self.scontrol("update", f"JobId={jobs[0]}", "Comment=a-change-to-be-saved")
-        self.wait_for(lambda: saved.exists() and saved.stat().st_mtime >= since, "jobs are saved")
-
-    def _wait_for_a_beat(self) -> None:
-        beat, since = self.root / "state" / "heartbeat", time.time()
-        self.wait_for(lambda: beat.exists() and beat.stat().st_mtime >= since, "a heartbeat")
+    def _wait_for_file(self, name: str, since: float) -> None:
+        file = self.root / "state" / name
+        self.wait_for(lambda: file.exists() and file.stat().st_mtime >= since, name)
 
     def start_backup(self) -> None:
         """The second slurmctld, in name and address spaces of its own, as on another machine."""
         hosts, conf = self.root / "hosts", self.root / "slurm-backup.conf"
         hosts.write_text(f"127.0.0.1 localhost {self.host}\n127.0.0.2 {BACKUP}\n")
         conf.write_text(self.conf.read_text().replace("/slurmctld.", "/slurmctld-backup."))
-        self._spawn(
-            "slurmctld-backup",
-            [
-                "unshare",
-                "--uts",
-                "--mount",
-                "sh",
-                "-c",
-                'hostname "$1" && mount --bind "$2" /etc/hosts && exec slurmctld -f "$3" -D -i',
-                "sh",
-                BACKUP,
-                str(hosts),
-                str(conf),
-            ],
-        )
-        self.wait_for(
-            lambda: f"{BACKUP} is UP" in self.run("scontrol", "ping", check=False), "backup"
-        )
+        begin = 'hostname "$1" && mount --bind "$2" /etc/hosts && exec slurmctld -f "$3" -D -i'
+        words = ["unshare", "--uts", "--mount", "sh", "-c", begin, "sh", BACKUP]
+        self._spawn("slurmctld-backup", [*words, str(hosts), str(conf)])
+        up = f"{BACKUP} is UP"
+        self.wait_for(lambda: up in self.run("scontrol", "ping", check=False), "backup")
 
     def stop_backup(self) -> None:
         self._end("slurmctld-backup")
@@ -263,7 +237,13 @@ class SlurmLab:
         self._end("munged")
 
     def start_munge(self) -> None:
-        self._start_munge()
+        folder = self.root / "munge"
+        files = {"socket": "s", "key-file": "key", "pid-file": "pid", "seed-file": "seed"}
+        words = [f"--{option}={folder}/{name}" for option, name in files.items()]
+        words += [f"--log-file={self.root}/log/munged.log", "--num-threads=2"]
+        self._spawn("munged", ["munged", "--foreground", "--force", *words])
+        # the socket is there a moment before munged answers, and slurmctld asks only once
+        self.wait_for((folder / "s").exists, "munge socket")
 
     def stop_slurmdbd(self) -> None:
         self._end("slurmdbd")
@@ -308,6 +288,12 @@ class SlurmLab:
             "sbatch", "--parsable", "--output=/dev/null", "--chdir=/", *options, f"--wrap={wrap}"
         )
         return int(printed.strip().split(";")[0])
+
+    def runs(self, *options: str, **given: str) -> int:
+        """The same, of one that runs now."""
+        job = self.sbatch(*options, **given)
+        self.wait_for(lambda: self.state(job) == "R", f"job {job} runs")
+        return job
 
     def reconfigure(self, text: str | None = None) -> None:
         """Have slurm.conf read again, with this text. On 26.05 slurmctld starts again for it, and
@@ -467,25 +453,6 @@ class SlurmLab:
                 lines.append(f"NodeName={names} Name=shard Count={spec.shards}")
         return "\n".join(lines) + "\n"
 
-    def _start_munge(self) -> None:
-        folder = self.root / "munge"
-        self._spawn(
-            "munged",
-            [
-                "munged",
-                "--foreground",
-                "--force",
-                f"--socket={folder}/s",
-                f"--key-file={folder}/key",
-                f"--pid-file={folder}/pid",
-                f"--log-file={self.root}/log/munged.log",
-                f"--seed-file={folder}/seed",
-                "--num-threads=2",
-            ],
-        )
-        # the socket is there a moment before munged answers, and slurmctld asks only once
-        self.wait_for((folder / "s").exists, "munge socket")
-
     def _start_accounting(self) -> None:
         if self._database is None:
             return
@@ -524,52 +491,45 @@ class SlurmLab:
         pid = int(file.read_text())
         file.unlink()
         if child is not None:
-            _end_child(child)
-        elif self._is_ours(pid):
-            self._end_pid(pid)
+            child.terminate()
+            try:
+                child.wait(timeout=8)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait(timeout=8)
+        elif self._is_ours(pid):  # of an earlier `up`: look for it until it has gone
+            _signal(pid, signal.SIGTERM)
+            end = time.monotonic() + 8
+            while self._is_ours(pid) and time.monotonic() < end:  # a zombie has no environment left
+                time.sleep(0.05)
+            if self._is_ours(pid):
+                _signal(pid, signal.SIGKILL)
 
     def _is_ours(self, pid: int) -> bool:
         """Whether the process carries this lab's SLURM_CONF: ids are re-used, names are shared."""
-        return f"SLURM_CONF={self.conf}".encode() in _environment(pid)
-
-    def _is_of_a_job(self, pid: int) -> bool:
-        """Whether it is a step or a job's own process; a person's shell may name our conf too."""
-        words = _environment(pid)
-        of_slurm = any(w.startswith(b"SLURM_JOB_ID=") for w in words) or _comm(pid) == "slurmstepd"
-        return of_slurm and f"SLURM_CONF={self.conf}".encode() in words
-
-    def _end_pid(self, pid: int) -> None:
-        """End a daemon of an earlier `up`: not our child, so look for it until it has gone."""
-        _signal(pid, signal.SIGTERM)
-        end = time.monotonic() + 8
-        while self._is_ours(pid):  # a zombie has no environment left
-            if time.monotonic() > end:
-                _signal(pid, signal.SIGKILL)
-                return
-            time.sleep(0.05)
+        return f"SLURM_CONF={self.conf}".encode() in _words(pid, "environ")
 
     def _end_strays(self) -> None:
         """Jobs outlive their slurmd: ours are those whose environment names our conf and a job.
 
         Newer slurmstepd wipe their environment; they are known by our log file, which they hold.
         """
-        me = os.getpid()
         for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == me:
-                continue
-            if self._is_of_a_job(int(entry.name)) or self._is_our_step(entry):
+            other = entry.name.isdigit() and int(entry.name) != os.getpid()
+            if other and self._is_of_a_job(int(entry.name)):
                 _signal(int(entry.name), signal.SIGKILL)
 
-    def _is_our_step(self, entry: Path) -> bool:
+    def _is_of_a_job(self, pid: int) -> bool:
+        """Whether it is a step or a job's own process; a person's shell may name our conf too."""
+        is_step = _words(pid, "comm") == [b"slurmstepd\n"]
+        jobs = [word for word in _words(pid, "environ") if word.startswith(b"SLURM_JOB_ID=")]
+        if self._is_ours(pid):
+            return bool(jobs) or is_step
         try:
-            if (entry / "comm").read_text().strip() != "slurmstepd":
-                return False
-            open_files = [
-                str((entry / "fd" / fd.name).readlink()) for fd in (entry / "fd").iterdir()
-            ]
+            files = [fd.readlink() for fd in Path(f"/proc/{pid}/fd").iterdir()] if is_step else []
         except OSError:  # it ended while we looked
             return False
-        return any(f"{self.root}/log/" in name for name in open_files)
+        return any(f"{self.root}/log/" in str(file) for file in files)
 
     def _log_tail(self, *names: str) -> str:
         """The ends of these daemons' logs; of the controllers' when none is named."""
@@ -595,18 +555,12 @@ def missing() -> str:
     return ""
 
 
-def _environment(pid: int) -> list[bytes]:
+def _words(pid: int, name: str) -> list[bytes]:
+    """Of a file of a process."""
     try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
     except OSError:  # it ended while we looked
         return []
-
-
-def _comm(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def _free_ports(count: int) -> list[int]:
@@ -620,27 +574,11 @@ def _free_ports(count: int) -> list[int]:
             holder.close()
 
 
-def _end_child(child: subprocess.Popen[bytes]) -> None:
-    child.terminate()
-    try:
-        child.wait(timeout=8)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait(timeout=8)
-
-
 def _signal(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         return
-
-
-def _usage(folder: Path) -> str:
-    return (
-        f"export SLURM_CONF={folder / 'slurm.conf'}\n"
-        "# then: sinfo -N -l; sbatch -n1 --gres=gpu:1 --wrap 'sleep 60'; squeue\n"
-    )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -652,22 +590,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dir", type=Path, default=Path(".run/slurm"))
     given = parser.parse_args(argv)
     folder: Path = given.dir.resolve()
-    out = sys.stdout.write
-    it = SlurmLab(folder=folder, keep=True)
-    if given.verb == "down":
-        it.stop()
-        out(f"stopped the Slurm in {folder}\n")
-        return 0
-    if given.verb == "env":
-        out(_usage(folder))
-        return 0
-    why = missing()
-    if why:
+    it, out = SlurmLab(folder=folder, keep=True), sys.stdout.write
+    usage = (
+        f"export SLURM_CONF={folder / 'slurm.conf'}\n"
+        "# then: sinfo -N -l; sbatch -n1 --gres=gpu:1 --wrap 'sleep 60'; squeue\n"
+    )
+    if given.verb == "up" and (why := missing()):
         sys.stderr.write(why + "\n")
         return 1
-    it.stop()
-    it.start()
-    out(f"Slurm is up in {folder}: {', '.join(it.node_names)}\n{_usage(folder)}")
+    if given.verb != "env":
+        it.stop()
+    if given.verb == "up":
+        it.start()
+    up = f"Slurm is up in {folder}: {', '.join(it.node_names)}\n{usage}"
+    out({"up": up, "env": usage, "down": f"stopped the Slurm in {folder}\n"}[given.verb])
     return 0
 
 

@@ -80,13 +80,13 @@ WORLD = snapshot(job(1, priority=300), job(2, priority=200), job(3, priority=100
 REVERSED = ConstantOrder((3, 2, 1))
 
 
-@dataclass
-class Received:
-    """An audience that remembers."""
+class Received(Publisher):
+    """It remembers what it is told."""
 
-    reports: list[CycleReport] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    beats: int = 0
+    def __init__(self) -> None:
+        self.reports: list[CycleReport] = []
+        self.words: list[str] = []
+        self.beats = 0
 
     def cycle(self, report: CycleReport) -> None:
         self.reports.append(report)

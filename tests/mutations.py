@@ -13,12 +13,12 @@ from rltuned.lab.backtest.past import Span, past_of
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.cli.traces import READERS
-from rltuned.lab.replay.readers import ParsedTrace, finish, read_swf
+from rltuned.lab.replay.readers import finish, read_swf
 from rltuned.lab.replay.trace_file import read_faults, read_trace
 from rltuned.lab.train.imitation import in_history
 from rltuned.settings import load
 from rltuned.sim.cluster import read_cluster
-from rltuned.sim.trace import Bad
+from rltuned.sim.trace import Bad, Trace
 from rltuned.slurm.accounting import COLUMNS
 from rltuned.slurm.columns import FIELD
 from tests.backtest.worlds import jobs, site
@@ -152,7 +152,7 @@ def _of_sacct() -> Iterator[Sample]:
         yield Sample(name, text.encode(), between.encode(), use, header=int(has_header))
 
 
-def _finished(read: Callable[[Path], ParsedTrace]) -> Callable[[Path], int]:
+def _finished(read: Callable[[Path], Trace]) -> Callable[[Path], int]:
     def use(path: Path) -> int:
         reading = read(path)
         finish(reading, path, limits="weak", seed=1)

@@ -12,7 +12,7 @@ from itertools import count
 import numpy as np
 
 from rltuned.core.ladder import Evidence, Ladder, Switchback, difference
-from rltuned.daemon.breaker import HORIZON_S
+from rltuned.daemon.canary import HORIZON_S
 
 MARGIN = Ladder().margin
 DEFAULT = Switchback()

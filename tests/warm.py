@@ -5,10 +5,10 @@ The server of tests/two_ranks.py imports this module, and its processes begin wi
 
 import torch.distributed
 
-from rltuned.lab.cli import site_files
+from rltuned.lab.backtest import past
 from rltuned.lab.replay import play
 from rltuned.lab.train import evolution, ppo
 
-WARM = (torch.distributed, site_files, evolution, ppo)
+WARM = (torch.distributed, past, evolution, ppo)
 
 play.load()

@@ -51,8 +51,9 @@ PANELS: Final = {
         "evaluate": "Learned policies beside every rule, with intervals (needs the train extra).",
     },
 }
-"""Heading of the help text -> command -> what it does. `module_of` has its `app`."""
+"""Heading of the help text -> command -> what it does. `app_of` loads it."""
 COMMANDS: Final = {name: about for those in PANELS.values() for name, about in those.items()}
+_SHARED: Final = {"groups": "plan", "history": "status"}
 _PANEL_OF: Final = {name: panel for panel, those in PANELS.items() for name in those}
 
 
@@ -71,7 +72,7 @@ class LazyGroup(TyperGroup):
             return TyperCommand(
                 cmd_name, help=COMMANDS[cmd_name], rich_help_panel=_PANEL_OF[cmd_name]
             )
-        command = typer.main.get_command(_module(cmd_name).app)
+        command = typer.main.get_command(app_of(cmd_name))
         command.name = cmd_name
         _reflow(command)
         return command
@@ -98,18 +99,17 @@ def _reflow(command: Any) -> None:
         _reflow(child)
 
 
-def module_of(name: str) -> str:
-    """The module of a command."""
-    return f"rltuned.{'lab.cli' if _PANEL_OF[name] == LAB else 'cli'}.{name}"
-
-
-def _module(name: str) -> Any:
+def app_of(name: str) -> typer.Typer:
+    """A command: `app` of the module of its name, or NAME_app of the one that it shares."""
+    module = f"{'lab.cli' if _PANEL_OF[name] == LAB else 'cli'}.{_SHARED.get(name, name)}"
     gc.disable()  # what an import makes stays: the search for reference cycles finds nothing
     try:
-        return importlib.import_module(module_of(name))
+        found = importlib.import_module(f"rltuned.{module}")
     finally:
         gc.freeze()
         gc.enable()
+    app: typer.Typer = getattr(found, f"{name}_app" if name in _SHARED else "app")
+    return app
 
 
 def _print_version(wanted: bool) -> None:

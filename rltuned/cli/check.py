@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -17,30 +18,30 @@ import typer
 from rltuned import __version__, errors
 from rltuned.cli.asking import ask_daemon
 from rltuned.cli.check_slurm import slurm_checks
-from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
-from rltuned.daemon.breaker import BREAKERS
-from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.surroundings import doubts
-from rltuned.daemon.systemd import is_paused
-from rltuned.daemon.web.server import listen
-from rltuned.daemon.wiring import configured_predictor, find_policy, in_force, trust_in_vain
-from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
-from rltuned.policies.actor import Actor
-from rltuned.settings import Loaded
-from rltuned.slurm.config_checks import (
+from rltuned.cli.facts import (
     FAIL,
     OK,
     WARN,
     Answer,
     Check,
     Facts,
-    Lazy,
     Question,
     answers,
     otherwise,
     wrong,
 )
+from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of
+from rltuned.daemon.breaker import BREAKERS
+from rltuned.daemon.clock import SystemClock
+from rltuned.daemon.surroundings import doubts
+from rltuned.daemon.systemd import is_paused
+from rltuned.daemon.web.server import listen
+from rltuned.daemon.wiring import configured_predictor, find_policy, in_force
+from rltuned.journal.journal import Journal
+from rltuned.journal.store import FILE_NAME, SALT_FILE, read_salt
+from rltuned.policies.actor import Actor
+from rltuned.policies.plugins import Plugin
+from rltuned.settings import Loaded
 from rltuned.solver import Cbc, probe
 from rltuned.text import trusted
 from rltuned.trusted import user_name
@@ -85,14 +86,7 @@ def check(
 
 def here(loaded: Loaded) -> Iterator[Check]:
     """What can be checked without Slurm."""
-    facts = Lazy(
-        PROBES,
-        loaded=loaded,
-        settings=loaded.settings,
-        folder=loaded.settings.daemon.state_dir,
-        salt_file=loaded.settings.daemon.state_dir / SALT_FILE,
-        user=user_name(os.geteuid()),
-    )
+    facts = Facts(PROBES, loaded=loaded, settings=loaded.settings)
     yield from answers(MACHINE, facts)
     yield from _trust(loaded)
     yield from answers(DAEMON, facts)
@@ -108,9 +102,6 @@ def _trust(loaded: Loaded) -> Iterator[Check]:
         yield Check("trust", OK, "only root and this user can change what is run and read")
 
 
-# -- how the facts are found out -----------------------------------------------------------------
-
-
 def _runtime(_: Facts) -> tuple[str, str]:
     """The libraries with their versions, and the one that is not installed."""
     found = f"rltuned {__version__}, Python {platform.python_version()}"
@@ -121,42 +112,30 @@ def _runtime(_: Facts) -> tuple[str, str]:
         return found, str(error.name)
 
 
-def _other_owner(facts: Facts) -> str:
-    """Whose the state folder is, where root asks: root may nearly everything, and what root finds
-    in order may not be so for the service.
-    """
+def _of_folder(facts: Facts, ask: Callable[[Path], Any]) -> Any:
+    """What is asked of the state folder; None = the journal's check says why it has no answer."""
     try:
-        owner = facts["folder"].stat().st_uid
-    except OSError:
-        return ""  # the journal's check says why
-    return user_name(owner) if os.geteuid() == 0 and owner else ""
-
-
-def _space(facts: Facts) -> tuple[float, float] | None:
-    """MiB that are free, and those that the journal has; None = the journal's check says why."""
-    try:
-        free = shutil.disk_usage(facts["folder"]).free
-        used = sum(file.stat().st_size for file in facts["folder"].glob(f"{FILE_NAME}*"))
+        return ask(facts["folder"])
     except OSError:
         return None
-    return free / _MIB, used / _MIB
 
 
 def _policy(facts: Facts) -> tuple[str, str, str]:
     """Its name, the one that it orders in place of, and all that is said of it."""
     loaded = in_force(facts["loaded"], SystemClock().now())
-    policy, digest, _, in_place_of = find_policy(loaded)
-    order, in_vain = loaded.settings.order, trust_in_vain(facts["loaded"])
+    policy, in_place_of = find_policy(loaded)
+    digest = policy.digest if isinstance(policy, Actor | Plugin) else ""
+    order = loaded.settings.order
     said = f"{trusted(policy.name, policy.trust)}, {f'sha256 {digest}' if digest else 'a rule'}"
     said += f"; {policy.verdict}" if isinstance(policy, Actor) else ""
     if loaded.generation:
         said += f", of {loaded.generation}: own {order.own:g}, share {order.share:g}"
-    return policy.name, in_place_of, f"{said}; {in_vain}" if in_vain else said
+    return policy.name, in_place_of, said
 
 
 def _solved_s(facts: Facts) -> float:
     """A tiny program, solved as the daemon would."""
-    budget = facts["budget"]
+    budget = facts["settings"].knobs().tuning.budget
     began = time.perf_counter()
     probe(Cbc(), replace(budget, wall_s=max(budget.wall_s, _PROBE_S)))
     return time.perf_counter() - began
@@ -168,8 +147,24 @@ def _journal(facts: Facts) -> str:
         return f"{journal.path}, last cycle {journal.last_cycle()}"
 
 
-def _digest(facts: Facts) -> str:
-    return configured_predictor(in_force(facts["loaded"], SystemClock().now()).settings).digest
+def _no_journal(facts: Facts) -> tuple[str, str] | None:
+    """Why the journal cannot be used, and what to do about it."""
+    error, found, folder = facts["journal"], wrong(facts["journal"]), facts["folder"]
+    if found is None or found[1].startswith("chmod"):
+        return found
+    if isinstance(error, errors.JournalLostError):
+        fix = "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"
+    elif not found[1] and os.access(folder, os.W_OK | os.X_OK):
+        fix = "make room there, or set daemon.state_dir to another folder"
+    else:
+        fix = f"mkdir -p {folder} && chown -R {facts['user']}: {folder} && chmod 0700 {folder}"
+    return found[0], fix
+
+
+def _no_salt(facts: Facts) -> tuple[str, str] | None:
+    found = wrong(facts["salt"])
+    rm = f"rm {facts['folder'] / SALT_FILE}: another one is drawn, and what was learned is lost"
+    return (found[0], found[1] or rm) if found else None
 
 
 def _endpoint(facts: Facts) -> str:
@@ -189,17 +184,31 @@ def _open_breakers(facts: Facts) -> str | None:
 
 
 PROBES: Final[Mapping[str, Callable[[Any], object]]] = {
-    "runtime": _runtime, "owner": _other_owner, "space": _space, "policy": _policy,
-    "solved_s": _solved_s, "journal": _journal, "digest": _digest, "endpoint": _endpoint,
-    "breakers": _open_breakers,
-    "budget": lambda s: s["settings"].knobs().tuning.budget,
+    "runtime": _runtime,
+    "folder": lambda s: s["settings"].daemon.state_dir,
+    "user": lambda _: user_name(os.geteuid()),
+    # root may nearly everything: what root finds in order may not be so for the service
+    "owner": lambda s: os.geteuid() == 0 and _of_folder(s, lambda f: f.stat().st_uid),
+    "owned": lambda s: user_name(s["owner"]),
+    "free": lambda s: _of_folder(s, lambda f: shutil.disk_usage(f).free / _MIB),
+    "used": lambda s: _of_folder(
+        s, lambda f: sum(one.stat().st_size for one in f.glob(f"{FILE_NAME}*")) / _MIB
+    ),
+    "policy": _policy,
+    "solved_s": _solved_s,
+    "journal": _journal,
     "kinds": lambda s: ", ".join(s["settings"].predictor.kinds),
     "salt": lambda s: read_salt(s["folder"]),
+    "digest": lambda s: (
+        configured_predictor(in_force(s["loaded"], SystemClock().now()).settings).digest
+    ),
+    "endpoint": _endpoint,
     "rung": lambda s: s["settings"].ladder.ladder().rung,
-}  # fmt: skip
+    "breakers": _open_breakers,
+}
 
 
-# -- the table -----------------------------------------------------------------------------------
+_SPACE: Final = "{free:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB"
 
 MACHINE: Final = (
     Question("settings", "Which file has been read?", (
@@ -210,22 +219,18 @@ MACHINE: Final = (
               "{runtime[0]}; the package {found} is not installed",
               "install rltuned again, with everything that it depends on"),
         Answer(OK, lambda _: PYTHONS[0] <= sys.version_info[:2] <= PYTHONS[1], "{runtime[0]}"),
-        Answer(WARN, lambda s: s["runtime"], "{found[0]}",
-              "use one of Python 3.11 to 3.14; others were not tried"),
+        Answer(WARN, otherwise, "{runtime[0]}", "use one of Python 3.11 to 3.14"),
     )),
     Question("user", "Does the service's own user ask?", (
         Answer(WARN, lambda s: s["owner"],
-              "{user} asks, but {folder} belongs to {found}: rights in Slurm may differ",
-              "runuser -u {found} -- rltuned check"),
-        Answer(OK, lambda _: str(os.geteuid()), "{user} ({found})"),
+              "{user} asks, but {folder} belongs to {owned}: rights in Slurm may differ",
+              "runuser -u {owned} -- rltuned check"),
+        Answer(OK, otherwise, "{user}"),
     )),
     Question("space", "Has the journal room?", (
-        Answer(OK, lambda s: s["space"] and sum(s["space"]) >= s["settings"].journal.max_mib,
-              "{space[0]:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB, "
-              "{space[1]:.0f} used"),
-        Answer(WARN, lambda s: s["space"],
-              "{space[0]:.0f} MiB free for a journal of at most {settings.journal.max_mib} MiB, "
-              "{space[1]:.0f} used",
+        Answer(OK, lambda s: s["free"] is None or s["used"] is None, ""),
+        Answer(OK, lambda s: s["free"] + s["used"] >= s["settings"].journal.max_mib, _SPACE),
+        Answer(WARN, otherwise, _SPACE,
               "lower journal.max_mib, or move daemon.state_dir: a full disk ends all writing"),
     )),
 )  # fmt: skip
@@ -245,27 +250,12 @@ DAEMON: Final = (
         Answer(OK, otherwise, "cbc solves, {solved_s:.2f} s"),
     )),
     Question("journal", "Can the journal be used?", (
-        Answer(FAIL, lambda s: isinstance(s["journal"], errors.JournalLostError)
-              and wrong(s["journal"]), "{found[0]}",
-              "stop the daemon, rltuned restore --all --as-shown, put the journal's files away"),
-        Answer(FAIL, lambda s: (bad := wrong(s["journal"])) and bad[1].startswith("chmod") and bad,
-              "{found[0]}", "{found[1]}"),
-        Answer(FAIL, lambda s: (bad := wrong(s["journal"])) and not bad[1]
-              and os.access(s["folder"], os.W_OK | os.X_OK) and bad,
-              "{found[0]}", "make room there, or set daemon.state_dir to another folder"),
-        Answer(FAIL, lambda s: wrong(s["journal"]), "{found[0]}",
-              "mkdir -p {folder} && chown -R {user}: {folder} && chmod 0700 {folder}"),
-        Answer(OK, otherwise, "{journal}"),
+        Answer(FAIL, _no_journal, "{found[0]}", "{found[1]}"), Answer(OK, otherwise, "{journal}"),
     )),
     Question("kinds", "Can jobs be likened to jobs before?", (
         Answer(OK, lambda s: not s["kinds"], "switched off"),
-        Answer(FAIL, lambda s: (bad := wrong(s["salt"])) and bad[1] and bad,
-              "{found[0]}; jobs have no kinds", "{found[1]}"),
-        Answer(FAIL, lambda s: wrong(s["salt"]), "{found[0]}; jobs have no kinds",
-              "rm {salt_file}: another one is drawn, and what was learned is lost"),
-        Answer(OK, lambda s: s["salt"], "jobs are likened by salted digests of {kinds}"),
-        Answer(OK, otherwise, "jobs are likened by salted digests of {kinds}; the salt is drawn "
-              "when the daemon starts"),
+        Answer(FAIL, _no_salt, "{found[0]}; jobs have no kinds", "{found[1]}"),
+        Answer(OK, otherwise, "jobs are likened by salted digests of {kinds}"),
     )),
     Question("predictor", "Can run times be predicted?", (
         Answer(OK, lambda s: not s["settings"].predictor.enabled,

@@ -13,7 +13,8 @@ import typer
 
 from rltuned import __version__
 from rltuned.cli.asking import real_slurm
-from rltuned.cli.check_slurm import CONTROLLERS, QUEUE, facts_of
+from rltuned.cli.check_slurm import QUEUE, SITE, facts_of
+from rltuned.cli.facts import Facts, wrong
 from rltuned.cli.flags import (
     ConfigOption,
     JsonOption,
@@ -21,18 +22,16 @@ from rltuned.cli.flags import (
     printable,
     say,
     settings_of,
-    warn,
 )
 from rltuned.daemon.clock import SystemClock
-from rltuned.daemon.wiring import check_policy_name, trust_in_vain
-from rltuned.errors import BackendError, SettingsError, SnapshotError
+from rltuned.daemon.wiring import check_policy_name
+from rltuned.errors import BackendError, SettingsError
 from rltuned.files import sync_folder
 from rltuned.policies.shelf import from_root
 from rltuned.settings import Flag, from_flags, load
 from rltuned.settings.reference import KeyLine, draft, header, toml
 from rltuned.settings.reference import example as example_text
 from rltuned.settings.source import DEFAULT_PATH
-from rltuned.slurm.config_checks import SITE, Facts
 
 STANDARD_OUTPUT = Path("-")
 STATE_DIR, RUN_DIR = Path("/var/lib/rltuned"), Path("/run/rltuned")
@@ -55,6 +54,7 @@ _HINT = (
     "name its slurm.conf by --slurm-conf, or write a file for any cluster by --offline "
     "(SLURM_CONF is not read: a stray export must not point at another cluster)"
 )
+_EXISTS = "exists and is not overwritten"
 _MODE = 0o644
 """Nothing in it is secret; the service user must read it, and root alone may write it."""
 _FLAGS = {"policy.name": "--policy", "slurm.conf": "--slurm-conf", "slurm.bin_dir": "--bin-dir"}
@@ -79,7 +79,14 @@ def init(
     Exit codes: 0 = written; 1 = the cluster cannot be read; 2 = the file exists or cannot be
     written, or an option cannot be used.
     """
-    _refuse_existing(file)
+    if file != STANDARD_OUTPUT:
+        if file.is_symlink() or file.exists():
+            raise SettingsError(f"{file}: {_EXISTS}; move it away or name another")
+        if not (folder := file.absolute().parent).is_dir():
+            raise SettingsError(
+                f"{file}: there is no folder {folder}; make it (sudo mkdir -m 755 {folder}), or "
+                "name another file"
+            )
     paths = {"slurm.conf": slurm_conf, "slurm.bin_dir": bin_dir}
     keys: dict[str, object] = {k: p.absolute() for k, p in paths.items() if p is not None}
     if policy is not None:
@@ -91,45 +98,33 @@ def init(
     path = None if file == STANDARD_OUTPUT else file.absolute()
     facts = None if offline else facts_of(loaded, real_slurm(loaded, SystemClock()))
     text = fitted(facts, path, keys, written)
-    if file == STANDARD_OUTPUT:
+    if path is None:
         _checked(text, Path(tempfile.gettempdir()), None)
         sys.stdout.write(text)
         return
-    _checked(text, file.absolute().parent, file)
+    _checked(text, path.parent, file)
     say(f"{file}: written")
     if not offline:
         say("Slurm does not know which partitions are promised: see scope.sla_partitions.")
 
 
-def _refuse_existing(file: Path) -> None:
-    if file == STANDARD_OUTPUT:
-        return
-    if file.is_symlink() or file.exists():
-        raise SettingsError(f"{file}: exists and is not overwritten; move it away or name another")
-    if not file.absolute().parent.is_dir():
-        folder = file.absolute().parent
-        raise SettingsError(
-            f"{file}: there is no folder {folder}; make it (sudo mkdir -m 755 {folder}), or name "
-            "another file"
-        )
-
-
 def fitted(facts: Facts | None, path: Path | None, keys: Mapping[str, object], written: str) -> str:
     """The text of the file: a key is active where Slurm itself says what it must be, and what only
     people know stays a comment. facts: None = it fits any cluster. path: None = standard output.
-    keys: dotted key -> value, written as they are. Raises BackendError, SnapshotError: what to do.
+    keys: dotted key -> value, written as they are. Raises BackendError: what to do.
     """
     head, named, fits = "No cluster was asked (--offline).", "", dict[str, tuple[object, str]]()
     if facts is not None:
-        for error in (facts["config"], facts["seen"], facts["controllers"]):
-            if isinstance(error, BackendError | SnapshotError):
-                raise type(error)(f"the cluster cannot be read: {error}; {_HINT}") from error
-        cluster, release = facts["seen"].cluster, facts["config"].get("SLURM_VERSION", "")
-        head = f"Cluster {printable(cluster)}, Slurm {printable(release)}."
+        for name in ("config", "seen", "controllers"):
+            if error := wrong(facts[name]):
+                raise BackendError(f"the cluster cannot be read: {error[0]}; {_HINT}")
+        cluster, release = map(printable, (facts["seen"].cluster, facts["SLURM_VERSION"]))
+        head = f"Cluster {cluster}, Slurm {release}."
         named = f" Here: {', '.join(map(printable, facts['partitions']))}."
-        rows = (row for row in (*SITE, *CONTROLLERS, *QUEUE) if row.key)
-        fits = {row.key: fit for row in rows if (fit := row.fits(facts)) is not None}
-    fits = dict.fromkeys(_SHOWN, (None, "")) | fits | _of_instance(path)
+        fits = {row.key: fit for row in (*SITE, *QUEUE) if row.key and (fit := row.fits(facts))}
+    fits = dict.fromkeys(_SHOWN, (None, "")) | fits
+    if path is not None and path.parent == _HOME and path.suffix == ".toml":
+        fits |= _of_instance(path.stem) if path.stem != "rltuned" else {}
     fits |= {"scope.sla_partitions": (None, _PROMISED + named), "ladder.stage": ("observe", "")}
     fits |= {key: (value, fits.get(key, ("", ""))[1]) for key, value in keys.items()}
     lines = [
@@ -140,11 +135,8 @@ def fitted(facts: Facts | None, path: Path | None, keys: Mapping[str, object], w
     return draft([f"rltuned.toml, {written}.", *_NOTES, "", head], lines)
 
 
-def _of_instance(path: Path | None) -> dict[str, tuple[object, str]]:
-    """Keys of rltuned@NAME, which reads /etc/rltuned/NAME.toml; none of the service itself."""
-    if path is None or path.parent != _HOME or path.suffix != ".toml" or path.stem == "rltuned":
-        return {}
-    name = path.stem
+def _of_instance(name: str) -> dict[str, tuple[object, str]]:
+    """Keys of rltuned@NAME, which reads /etc/rltuned/NAME.toml."""
     return {
         "daemon.state_dir": (STATE_DIR / name, f"For rltuned@{name}, a folder of its own."),
         "daemon.pause_file": (RUN_DIR / name / "PAUSE", ""),
@@ -154,12 +146,10 @@ def _of_instance(path: Path | None) -> dict[str, tuple[object, str]]:
 
 def _checked(text: str, folder: Path, file: Path | None) -> None:
     """Check the text as a file, then name it, whole; never over another. Raises SettingsError."""
+    draft: Path | None = None
     try:
         handle, name = tempfile.mkstemp(prefix=".rltuned-", suffix=".toml", dir=folder)
-    except OSError as error:
-        raise SettingsError(f"{file or folder}: cannot be written: {error.strerror}") from None
-    draft = Path(name)
-    try:
+        draft = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
@@ -170,11 +160,12 @@ def _checked(text: str, folder: Path, file: Path | None) -> None:
             os.link(draft, file)
             sync_folder(folder)
     except FileExistsError:
-        raise SettingsError(f"{file}: exists and is not overwritten") from None
+        raise SettingsError(f"{file}: {_EXISTS}") from None
     except OSError as error:
         raise SettingsError(f"{file or folder}: cannot be written: {error.strerror}") from None
     finally:
-        draft.unlink(missing_ok=True)
+        if draft is not None:
+            draft.unlink(missing_ok=True)
 
 
 app = typer.Typer(no_args_is_help=True)
@@ -202,8 +193,6 @@ def check(file: Annotated[Path, typer.Argument(help="The settings file to check.
     ):
         if path is not None and path.exists() and not path.is_dir():
             raise loaded.error(key, f"{path} is not a folder")
-    if vain := trust_in_vain(loaded):
-        warn(vain)
     say(f"{file}: ok")
 
 

@@ -10,10 +10,12 @@ from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.errors import ModelError
 from rltuned.policies.actor import CARD_FILE, load_actor
+from rltuned.policies.files import named
 from rltuned.policies.generations import (
     MANIFEST,
     ROLES,
     TUNED,
+    Generation,
     Generations,
     TunedOrder,
     read_generation,
@@ -21,7 +23,7 @@ from rltuned.policies.generations import (
 from rltuned.policies.predictor import CARD_FILE as PREDICTOR_CARD
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import folders
-from rltuned.settings import Loaded, Settings
+from rltuned.settings import Loaded
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -68,12 +70,17 @@ def list_models(
 
     Exit codes: 0 = all can be used; 1 = some bundles cannot be used; 2 = the folder cannot be read.
     """
-    if folder is not None:
-        rows = _bundles(folder)
+    if folder is None:
+        loaded = settings_of(config)
+        places, store = folders(loaded.settings.policy.models_dir), _store(loaded)
+        rows = _bundles(next((p for p in places if p.is_dir()), places[0]))
+        try:
+            roles = {store.named_by(role): role for role in reversed(ROLES)}
+            rows += [_row(store.folder / name, roles.get(name, "")) for name in store.names()]
+        except ModelError as error:
+            warn(f"the generations are not shown: {error}")
     else:
-        settings = settings_of(config).settings
-        places = folders(settings.policy.models_dir)
-        rows = _bundles(next((p for p in places if p.is_dir()), places[0])) + _kept(settings)
+        rows = _bundles(folder)
     if as_json:
         say(json.dumps(rows, indent=2))
     for row in () if as_json else rows:
@@ -94,7 +101,7 @@ def promote(
     """
     loaded = settings_of(config)
     found = _store(loaded).promote(generation, at=SystemClock().now(), why=why)
-    _say_in_force(loaded, f"{found.name} is in force: {_order_of(found.manifest)}")
+    _say_in_force(loaded, found)
 
 
 @app.command()
@@ -104,11 +111,7 @@ def rollback(*, config: ConfigOption = None, why: WhyOption = "") -> None:
     Exit codes: 0 = done; 2 = no generation is in force, or the previous one cannot be used.
     """
     loaded = settings_of(config)
-    found = _store(loaded).rollback(at=SystemClock().now(), why=why)
-    said = "no generation is in force any more: the default, with the [order] of the settings"
-    if found is not None:
-        said = f"{found.name} is in force again: {_order_of(found.manifest)}"
-    _say_in_force(loaded, said)
+    _say_in_force(loaded, _store(loaded).rollback(at=SystemClock().now(), why=why))
 
 
 @app.command()
@@ -129,9 +132,10 @@ def _store(loaded: Loaded) -> Generations:
     return Generations(loaded.settings.daemon.state_dir)
 
 
-def _say_in_force(loaded: Loaded, text: str) -> None:
-    """And that the daemon's settings name another policy, where they do."""
-    say(text)
+def _say_in_force(loaded: Loaded, found: Generation | None) -> None:
+    """And that the daemon's settings name another policy, where they do. None = no generation."""
+    said = "no generation is in force any more: the default, with the [order] of the settings"
+    say(said if found is None else f"{found.name} is in force: {_order_of(found.manifest)}")
     if (name := loaded.settings.policy.name) != TUNED:
         warn(f'policy.name is "{name}", which follows no generation; set it to "{TUNED}"')
 
@@ -144,23 +148,10 @@ def _order_of(own: TunedOrder) -> str:
     )
 
 
-def _kept(settings: Settings) -> list[Row]:
-    """The generations, where they may be read."""
-    store = Generations(settings.daemon.state_dir)
-    try:
-        roles = {store.named_by(role): role for role in reversed(ROLES)}
-        return [_row(store.folder / name, roles.get(name, "")) for name in store.names()]
-    except ModelError as error:
-        warn(f"the generations are not shown: {error}")
-        return []
-
-
 def _bundles(place: Path) -> list[Row]:
     """Those of a folder. Raises ModelError: it cannot be read."""
-    try:
+    with named(place):
         found = [path for path in sorted(place.iterdir()) if path.is_dir()]
-    except OSError as error:
-        raise ModelError(f"{place}: {error.strerror}") from None
     cards = (CARD_FILE, PREDICTOR_CARD)
     return [_row(path) for path in found if any((path / name).is_file() for name in cards)]
 

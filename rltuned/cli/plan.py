@@ -1,4 +1,6 @@
-"""`rltuned plan`: one decision, shown and not applied; `look` is it for the other commands."""
+"""`rltuned plan`: one decision, shown and not applied; `look` is it for the other commands, as
+`rltuned groups`.
+"""
 
 import json
 import time
@@ -14,16 +16,16 @@ from rltuned.cli.asking import answered, is_private, open_world
 from rltuned.cli.tables import console, show_jobs
 from rltuned.core import refusals
 from rltuned.core.decide import Decision, decide
-from rltuned.core.groups import forecasts
+from rltuned.core.groups import MOST_EDGES, forecasts
 from rltuned.core.line import present_line, proposed_line
 from rltuned.core.starts import arrivals_of, expected_of
 from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document, Look
-from rltuned.daemon.groups import kept_groups, looked
+from rltuned.daemon.groups import documents, edges_left_out, kept_groups, looked
 from rltuned.daemon.kept_settings import as_if_on, kept_salt
 from rltuned.daemon.logger import make_log
-from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.wiring import Rig, build_rig, run_times_of
 from rltuned.domain.jobs import GroupStore
 from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
@@ -31,9 +33,9 @@ from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, read_salt
 from rltuned.settings import Loaded
-from rltuned.text import counted, trusted
+from rltuned.text import counted, trusted, when
 
-app = typer.Typer()
+app, groups_app = typer.Typer(), typer.Typer()
 
 STANDING_STILL: Final = 1e-6
 """Speed of the built-in cluster for one look: the same seed shows the same queue, however long
@@ -99,7 +101,7 @@ class Made:
     look: Look
     decision: Decision
     rig: Rig
-    learner: RunTimeLearner | LimitUseLearner | None
+    learner: RunTimeLearner | None
     as_is: bool
 
     def told(self) -> Look:
@@ -155,7 +157,7 @@ def known(writer: PlanApplier, seen: Snapshot) -> Context:
     return context
 
 
-def _predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
+def _predicting(loaded: Loaded) -> RunTimeLearner | None:
     """What predicts run times from the daemon's file; None = nothing can. Raises ModelError."""
     try:
         salt = read_salt(loaded.settings.daemon.state_dir)
@@ -163,3 +165,43 @@ def _predicting(loaded: Loaded) -> RunTimeLearner | LimitUseLearner | None:
         flags.warn(f"run times are not predicted: {error}")
         return None
     return run_times_of(loaded, salt, make_log("console", "error")) if salt else None
+
+
+@groups_app.command()
+def groups(
+    *,
+    config: flags.ConfigOption = None,
+    backend: flags.WorldOption = flags.BackendChoice.SLURM,
+    as_json: flags.JsonOption = False,
+) -> None:
+    """Show groups of dependent jobs: what waits for what, how long, and when each group ends.
+
+    Asks Slurm once, and the journal for edges that Slurm shows no more. The expected end is that of
+    a group whose jobs wait for nothing but each other.
+
+    Exit codes: 0 = done; 1 = the cluster gave no usable answer; 2 = settings cannot be used.
+    """
+    made = look(flags.in_force(config), backend).look
+    found, left_out = documents(made.groups or ()), edges_left_out(made.groups or (), made.snapshot)
+    if as_json:
+        document = {
+            "taken_at": made.snapshot.taken_at,
+            "cluster": made.snapshot.cluster,
+            "edges_left_out": left_out,
+            "groups": found,
+        }
+        flags.say(json.dumps(document, indent=2, allow_nan=False))
+        return
+    for one in found:
+        ended = sum(job["state"] == "ended" for job in one["jobs"])
+        partly = "" if one["understood"] else " (partly understood)"
+        end = "unknown" if one["end_at"] is None else when(one["end_at"])
+        flags.say(
+            f"group {one['group']} of {one['user'] or 'nobody'}: {one['state']}{partly}, "
+            f"{ended} of {len(one['jobs'])} jobs ended, {one['depth'] or 'unknown'} steps, "
+            f"expected end {end}"
+        )
+    if not found and not left_out:
+        flags.say("no job waits for another")
+    if left_out:
+        flags.warn(f"{left_out} dependencies are left out: {MOST_EDGES} are kept of a cluster")

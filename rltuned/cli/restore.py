@@ -18,22 +18,22 @@ from rltuned.daemon.foreign import NAMED, foreign, in_words
 from rltuned.daemon.kept_settings import last_settings
 from rltuned.daemon.lease import Lease, open_lease
 from rltuned.daemon.restore import (
+    UNDONE,
     Effort,
     Restored,
     asked_jobs,
-    is_complete,
-    persist,
     restore_shown,
     unknown_numbers,
 )
 from rltuned.daemon.restore import restore as restore_jobs
 from rltuned.daemon.systemd import SignalFlags, is_paused, listening
 from rltuned.domain.plan import PRIORITY
+from rltuned.domain.priority import PriorityKind
 from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Rescue
 from rltuned.settings.source import load_rescue
-from rltuned.slurm.backend import SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import Fence
 from rltuned.slurm.values import AskedJob, asked_job
 
@@ -105,22 +105,12 @@ def restore(
     lease = open_lease(settings, clock)
     holds = (lease.elsewhere,) if lease else ()
     fence = Fence(clock.readings, daemon.max_snapshot_age_s, *holds)
-    undoer = SlurmUndoer(settings.slurm.cli(), clock.now, fence=fence)
+    undoer = SlurmBackend(settings.slurm.cli(), clock.now, fence=fence)
     with (
         closing(Journal(daemon.state_dir, settings.journal.keeping(), marks)) as journal,
         listening(orders, lambda stop: clock.wake(stop=stop)),
     ):
-        work = _Work(
-            settings,
-            clock,
-            journal,
-            lease,
-            undoer,
-            effort,
-            asked,
-            as_shown=as_shown,
-            as_json=as_json,
-        )
+        work = _Work(settings, clock, journal, lease, undoer, effort, asked, as_shown, as_json)
         code = work.run()
         code = 1 if code and orders.stop else code
     if as_json:
@@ -130,13 +120,13 @@ def restore(
 
 @dataclass(slots=True)
 class _Work:
-    """One restore. asked: of this job alone."""
+    """One restore. asked: of this job alone. jobs: what became of each; warnings: what was said."""
 
     settings: Rescue
     clock: SystemClock
     journal: Journal
     lease: Lease | None
-    undoer: SlurmUndoer
+    undoer: SlurmBackend
     effort: Effort
     asked: AskedJob | None
     as_shown: bool
@@ -186,8 +176,7 @@ class _Work:
         items = restore_jobs(self.undoer, self.journal, self.clock, self.asked, self.effort)
         if self.lease is not None:
             self.lease.after_restore(self.journal)
-        self._report(items)
-        code = 0 if is_complete(items) else LEFT
+        code = self._report(items)
         if self.effort.unnoted:
             self._warn(f"restored, and not noted: {self.effort.unnoted}")
             code = LEFT
@@ -208,19 +197,18 @@ class _Work:
             owner = "the journal knows of nothing" if is_there else "no journal"
             self._warn(f"{owner}, and what Slurm shows is not known: {error}")
             return 0 if is_there else LEFT
-        asked, scope = self.asked, self.settings.scope.partitions
-        jobs = tuple(j for j in seen.pending if asked is None or asked.means(j))
+        jobs = tuple(j for j in seen.pending if self.asked is None or self.asked.means(j))
+        scope, kind = self.settings.scope.partitions, seen.priorities.kind
         found = unknown_numbers(self.journal, replace(seen, pending=jobs), items, scope)
         if found:
             self._warn(
                 f"{len(found)} numbers in Slurm are not explained by {self.journal.path}: "
                 f"{in_words(found)}; if they are rltuned's, --as-shown gives them back"
             )
-        blind = seen.priorities.kind != "multifactor" and not is_there
+        blind = kind != "multifactor" and not is_there
         if blind:
-            kind = seen.priorities.kind
             self._warn(f"there is no journal, and priority/{kind} shows no site factor")
-        others = self.journal.carrying(but=seen.cluster) if asked is None else ()
+        others = self.journal.carrying(but=seen.cluster) if self.asked is None else ()
         if others:
             self._warn(f"of another cluster than {seen.cluster} the journal has {_listed(others)}")
         return LEFT if found or blind or others else 0
@@ -240,12 +228,12 @@ class _Work:
         except errors.JournalError as error:  # a folder that cannot be opened is no live daemon's
             self._warn(str(error))
         try:
-            persist(look, self.clock, self.effort)
+            self.effort.persist(look, self.clock)
             (seen,) = looks
             jobs, kind = asked_jobs(seen, self.asked, scope), seen.priorities.kind
             found = {j.key: (j.address, n) for j in jobs if (n := foreign(j, kind)) is not None}
             hidden = sum(job.site_factor is None for job in jobs)
-            self._say_unknown(seen, hidden + sum(r.kind != "reservation" for r in seen.unreadable))
+            self._say_unknown(kind, hidden + sum(r.kind != "reservation" for r in seen.unreadable))
             plugin = seen.priorities.site_factor_plugin
             if found and not self.as_shown and (not known or plugin):
                 owner = f"{plugin} owns site factors here" if plugin else "another may own them"
@@ -260,30 +248,26 @@ class _Work:
         except (errors.BackendError, errors.SnapshotError) as error:
             self._warn(f"nothing was restored: {error}")
             return LEFT
-        self._report(items)
         fixed = sum(number[0] is PRIORITY for _, number in found.values())
         if fixed and not self.as_shown:
             self._warn(f"{fixed} jobs have a fixed priority; --as-shown releases them")
-        return 0 if is_complete(items) else LEFT
+        return self._report(items)
 
-    def _say_unknown(self, seen: Snapshot, hidden: int) -> None:
-        kind = seen.priorities.kind
+    def _say_unknown(self, kind: PriorityKind, hidden: int) -> None:
         self._warn(
             "not known without the journal: who set a value, the nice that a fixed priority "
             "replaced, OverSubscribe flags, and what requeued jobs bring back"
         )
         if kind != "multifactor":
             self._warn(
-                f"Slurm runs with priority/{kind}, which shows no site factor: once "
-                "priority/multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
+                f"Slurm runs with priority/{kind}, which shows no site factor: once priority/"
+                "multifactor runs again, `rltuned restore --all --as-shown` zeroes them"
             )
         elif hidden:
-            self._warn(
-                f"Slurm does not show the site factor of {hidden} pending jobs (held, dependent, "
-                "not eligible yet, or with a fixed priority)"
-            )
+            self._warn(f"Slurm does not show the site factor of {hidden} pending jobs")
 
-    def _report(self, items: tuple[Restored, ...]) -> None:
+    def _report(self, items: tuple[Restored, ...]) -> int:
+        """Say what became of each; LEFT = something owned is known to be left behind."""
         for item in items:
             address, of = item.claim.target.address, item.claim.field.name
             self.jobs.append(
@@ -291,6 +275,7 @@ class _Work:
             )
             if not self.as_json:
                 say(f"job {address}: {item.fate}: {item.detail}")
+        return LEFT if any(item.fate in UNDONE for item in items) else 0
 
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
@@ -311,7 +296,6 @@ def _settings(config: Path | None) -> Rescue:
         settings = last_settings(Path(folder)) if folder else None
         if settings is None:
             raise
-        for line in str(error).splitlines():
+        for line in (*str(error).splitlines(), "restoring by the settings of the last run"):
             warn(line)
-        warn("restoring by the settings that the daemon last ran with")
         return settings

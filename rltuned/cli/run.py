@@ -15,6 +15,7 @@ from rltuned.cli import flags
 from rltuned.cli.asking import open_world
 from rltuned.core.ladder import Rung
 from rltuned.core.starts import Expected
+from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.child import IdleChild
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.forecasting import Forecaster
@@ -24,7 +25,7 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Logged, Publisher
-from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.daemon.surroundings import refuse_untrusted
 from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
 from rltuned.daemon.web.board import Board
@@ -174,15 +175,16 @@ class _Daemon:
                 journal=state_dir / FILE_NAME,
                 what_if=WhatIf(child, lambda: self.in_force.settings, lambda: forecaster.last),
             )
+            is_judged = rig.knobs.rules.switchback is not None
             publisher = Publisher(
                 self.metrics,
                 self.log,
                 self.notifier,
                 self.system,
-                journal=self.journal,
                 board=board,
                 failed_nights=lambda: read_state(state_dir).get("failed"),
                 forecaster=forecaster,
+                before=CanaryStatus.before(self.journal, rig.model if is_judged else None),
             )
             for server in self._servers(publisher, board):
                 stack.enter_context(closing(server))
@@ -230,17 +232,16 @@ class _Daemon:
             self.log.warning("no_kinds", detail=str(error))
             return None
 
-    def _learner(self, rig: Rig) -> RunTimeLearner | LimitUseLearner:
+    def _learner(self, rig: Rig) -> RunTimeLearner:
         """What learns from ended jobs."""
         try:
             return run_times_of(self.loaded, self._salt(), self.log, rig.backend)
         except ModelError as error:
             self.log.warning("no_predictor", detail=str(error))
-            return LimitUseLearner()
+            return RunTimeLearner(None, None, self.log)
 
     def _learned(self) -> dict[str, object] | None:
-        status = self.run_times.status
-        return None if status is None else asdict(status)
+        return asdict(self.run_times.status) if self.run_times.predicts else None
 
     def _stopped(self, code: int) -> None:
         """The last line: what is left in Slurm, and the command that takes it back."""
@@ -265,7 +266,7 @@ class _Daemon:
         loaded = self.read()
         check_reload(self.in_force, loaded)
         rig = self._assemble(loaded)
-        if isinstance(self.run_times, RunTimeLearner) and loaded.settings.predictor.enabled:
+        if self.run_times.predicts and loaded.settings.predictor.enabled:
             self.run_times.exchange(memory_of(loaded.settings, self._salt() or b""))
         if changed := needs_restart(self.loaded.settings, loaded.settings):
             self.log.warning("needs_restart", keys=changed, then="the values of the start stay")

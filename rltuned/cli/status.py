@@ -1,4 +1,4 @@
-"""`rltuned status`: one look at the daemon, also when it is down.
+"""`rltuned status`: one look at the daemon, also when it is down; `rltuned history`.
 
 The daemon need not answer, and only its owner and root may read the journal. Either is of use
 without the other.
@@ -7,23 +7,34 @@ without the other.
 import json
 import sqlite3
 from dataclasses import asdict
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from rltuned.cli.asking import ask_daemon, is_private
-from rltuned.cli.flags import AllOption, ConfigOption, JsonOption, instances, say, settings_of
+from rltuned.cli.flags import (
+    AllOption,
+    ConfigOption,
+    JsonOption,
+    instances,
+    say,
+    settings_of,
+    warn,
+)
 from rltuned.daemon.breaker import BREAKERS
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.documents import Document
-from rltuned.daemon.state import Condition, HealthState, kept_state
+from rltuned.daemon.state import Condition, HealthState
+from rltuned.daemon.words import lines_of
 from rltuned.errors import JournalError, SettingsError
 from rltuned.journal import cycles, owned, store
 from rltuned.policies.generations import would_it_help
 from rltuned.report import render
 from rltuned.settings import Loaded
+from rltuned.slurm.values import asked_job
 
-app = typer.Typer()
+app, history_app = typer.Typer(), typer.Typer()
 
 CHANGES: Final = 8
 """Last changes that are shown."""
@@ -100,11 +111,10 @@ def ask(loaded: Loaded) -> Document:
 
 def _journal(db: sqlite3.Connection) -> Document:
     """carrying: jobs that may still carry a value of rltuned's. breakers: the open ones."""
-    cycle, state = cycles.last_row(db), kept_state(store.get(db, store.STATE))
+    cycle = cycles.last_row(db)
     return {
         "cycle": cycle and {**asdict(cycle), "skip": cycle.skipped},
         "carrying": len(owned.carrying(db)),
-        "state": state and state.model_dump(mode="json"),
         "changes": [one._asdict() for one in cycles.latest(db, CHANGES)],
         "breakers": [
             {"cluster": cluster, "partition": name, **asdict(found)}
@@ -117,6 +127,38 @@ def _journal(db: sqlite3.Connection) -> Document:
 
 def in_words(found: Document, now: float) -> str:
     """The same for people. now: Unix time."""
-    before = found["journal"] and kept_state(found["journal"]["state"])
-    text = render("status.txt", found=found, before=before, now=now)
+    text = render("status.txt", found=found, now=now)
     return "\n".join(filter(None, text.splitlines()))
+
+
+@history_app.command()
+def history(
+    job: Annotated[str, typer.Argument(metavar="JOBID", help="Its number, or 12_3 of an array.")],
+    *,
+    config: ConfigOption = None,
+    journal: Annotated[Path | None, typer.Option(help="Another than that of the settings.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what rltuned has changed of a job: when, by which cycle, why, and the outcome.
+
+    Reads the journal only; the last changes to all jobs are in `rltuned status`.
+
+    Exit codes: 0 = there were changes; 1 = none are kept, or the journal cannot be read; 2 =
+    settings cannot be used.
+    """
+    loaded = settings_of(config)
+    path = journal or loaded.settings.daemon.state_dir / store.FILE_NAME
+    try:
+        asked = asked_job(job)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with store.reading(path) as db:
+        changes = cycles.changes_of(db, asked)
+    if as_json:
+        say(json.dumps({"job": job, "changes": [c._asdict() for c in changes]}, indent=2))
+    else:
+        for line in lines_of(changes):
+            say(line)
+    if not changes:
+        warn(f"{path} knows of no change to job {job}")
+        raise typer.Exit(1)

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isinf
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.features import FloatArray, StateMatrix, encode
+from rltuned.core.features import StateMatrix, encode
 from rltuned.core.milp import JointPlacement, Solver, Tuning, place_jointly
-from rltuned.core.numbers import IntArray, Shortage, Writing
+from rltuned.core.numbers import IntArray, Numbers, Shortage, Writing
 from rltuned.core.order import (
     Delays,
     Order,
@@ -24,7 +24,6 @@ from rltuned.core.order import (
     bounded,
     by_neutral,
     class_of,
-    kept_in_front,
 )
 from rltuned.core.placement import Placement, place
 from rltuned.core.planning import (
@@ -188,46 +187,23 @@ def decide(
     """Select, encode, delay, order, place, plan. solver: for placement `milp`; None = its greedy
     answer. Raises PolicyError: the policy's delays are misshapen, negative or not finite.
     """
-    mode = knobs.writing.field(snapshot.priorities)
-    selection = select(snapshot, _rules_for(knobs.rules, mode, snapshot), context.demoted)
-    chosen, handed_back = _split_by_field(selection.chosen, mode)
-    matrix = encode(chosen, snapshot, context, selection.where)
-    classes = [class_of(job, knobs.sla) for job in chosen]
-    order, writing = knobs.order, knobs.writing
-    asked = kept_in_front(bounded(policy, matrix, order), classes)
+    field, writing = knobs.writing.field(snapshot.priorities), knobs.writing
+    queue = _queue(snapshot, knobs, field, context)
+    matrix = encode(queue.chosen, snapshot, context, queue.selection.where)
+    asked = bounded(policy, matrix, knobs.order, queue.classes)
     most = knobs.rules.max_writes_per_hour
     neutral, numbers = scale(
-        snapshot, matrix, asked, mode, writing, before=context.neutral, most_per_hour=most
+        snapshot, matrix, asked, field, writing, before=context.neutral, most_per_hour=most
     )
-    astride = np.array([job.job_id in selection.astride for job in chosen], dtype=bool)
-    kept = asked if neutral is None else by_neutral(asked, matrix, neutral.delay_s, astride)
-    kept = kept_in_front(kept, classes)
-    short = Shortage() if numbers is None else numbers.shortage(kept.delay_s, _nice(chosen))
-    kept = kept.within(None if numbers is None else numbers.longest_s)
-    delays = _withdrawn(kept, chosen, knobs.rules, snapshot)
+    delays, short = _held(asked, queue, matrix, neutral, numbers)
+    delays = _withdrawn(delays, queue.chosen, knobs.rules, snapshot)
     ranked, waiting, withheld = rank(matrix, delays, numbers, writing, snapshot)
-    joint = None
-    first = _may_start(chosen, ranked.after[: knobs.top_k].tolist(), snapshot)
-    if knobs.placement == "milp":
-        fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
-        joint = place_jointly([matrix.jobs[i] for i in first], fits, snapshot, knobs.tuning, solver)
-    placements = joint.placements if joint else greedy(chosen, first, snapshot, knobs)
-    handed = [(j.job_id, Refusal.HANDED_BACK) for j in handed_back]
-    over_budget = [(chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting]
-    spent = [(chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld]
-    leaving = {j for j, reason in selection.refused if Consequence.RESTORED in reason.then}
+    joint, placements = _placed(queue.chosen, ranked, matrix, snapshot, knobs=knobs, solver=solver)
     # a number that no age overtakes is no delay but a place behind all others for ever
-    lasting = chosen if numbers is None else ()
-    left = [*(j for j in snapshot.pending if j.job_id in leaving), *handed_back]
-    undone = _undone([*left, *lasting])
-    due = [i for i in ranked.after.tolist() if ranked.written[i]]
-    writes = make_plan(chosen, ranked.value, due, mode, snapshot)
-    isolated = undo_words(_out_of_sharing(selection, knobs, snapshot), OVERSUBSCRIBE)
-    flags = _flags(joint, chosen, knobs.rules)
-    sent = flags[: max(0, writing.max_changes - len(writes))]
-    notes = _notes(len(over_budget), len(_undone(left)), len(flags) - len(sent), joint)
-    others = _others_in_line(snapshot, chosen)
-    standing = priority_order((*chosen, *others), snapshot)
+    lasting = queue.chosen if numbers is None else ()
+    plan, counts = _plan(queue, ranked, joint, snapshot, knobs, lasting=lasting)
+    others = _others_in_line(snapshot, queue.chosen)
+    standing = priority_order((*queue.chosen, *others), snapshot)
     ranks = _ranks(ranked, others, standing, snapshot)
     return Decision(
         snapshot=snapshot,
@@ -236,23 +212,107 @@ def decide(
         trust=policy.trust,
         matrix=matrix,
         delays=delays,
-        field=mode,
+        field=field,
         neutral=neutral,
-        order=order,
+        order=knobs.order,
         standing=standing,
         short=short,
-        entries=_entries(matrix, delays, ranked, placements, classes, ranks=ranks),
+        entries=_entries(matrix, delays, ranked, placements, queue.classes, ranks=ranks),
         placements=placements,
-        plan=Plan((*undone, *isolated, *sent, *writes)),
-        refused=(*selection.refused, *handed, *over_budget, *spent),
-        notes=notes if numbers or not len(matrix) else (*notes, _why_unwritable(snapshot)),
+        plan=plan,
+        refused=_refused(queue, waiting, withheld),
+        notes=_notes(counts, len(waiting), joint, _why_unwritable(snapshot) if lasting else ""),
         joint=joint,
     )
 
 
-def _nice(jobs: Sequence[PendingJob]) -> FloatArray:
-    """(n,) points that users have taken off their own jobs."""
-    return np.array([job.nice for job in jobs], dtype=np.float64)
+class _Queue(NamedTuple):
+    """The jobs that are ordered, the class of each, and those that are undone before they are."""
+
+    chosen: tuple[PendingJob, ...]
+    classes: list[SlaClass | None]
+    handed_back: tuple[PendingJob, ...]
+    selection: Selection
+
+
+def _queue(snapshot: Snapshot, knobs: Knobs, field: Field, context: Context) -> _Queue:
+    selection = select(snapshot, _rules_for(knobs.rules, field, snapshot), context.demoted)
+    chosen, handed_back = _split_by_field(selection.chosen, field)
+    return _Queue(chosen, [class_of(job, knobs.sla) for job in chosen], handed_back, selection)
+
+
+def _held(
+    asked: Delays,
+    queue: _Queue,
+    matrix: StateMatrix,
+    neutral: NeutralDelay | None,
+    numbers: Numbers | None,
+) -> tuple[Delays, Shortage]:
+    """The delays as jobs without a number and Slurm's room leave them; and what that room lacks."""
+    if neutral is not None:
+        astride = [job.job_id in queue.selection.astride for job in queue.chosen]
+        promised = [one is not None for one in queue.classes]
+        asked = by_neutral(asked, matrix, neutral.delay_s, astride, promised)
+    if numbers is None:
+        return asked, Shortage()
+    nice = np.array([job.nice for job in queue.chosen], dtype=np.float64)
+    return asked.within(numbers.longest_s), numbers.shortage(asked.delay_s, nice)
+
+
+def _placed(
+    chosen: Sequence[PendingJob],
+    ranked: Ranked,
+    matrix: StateMatrix,
+    snapshot: Snapshot,
+    *,
+    knobs: Knobs,
+    solver: Solver | None,
+) -> tuple[JointPlacement | None, tuple[Placement, ...]]:
+    """Where the first jobs start, all together or one after the other."""
+    first = _may_start(chosen, ranked.after[: knobs.top_k].tolist(), snapshot)
+    if knobs.placement != "milp":
+        return None, greedy(chosen, first, snapshot, knobs)
+    fits = (matrix.column("can_schedule_now")[first] > 0).tolist()
+    joint = place_jointly([chosen[i] for i in first], fits, snapshot, knobs.tuning, solver)
+    return joint, joint.placements
+
+
+def _plan(
+    queue: _Queue,
+    ranked: Ranked,
+    joint: JointPlacement | None,
+    snapshot: Snapshot,
+    knobs: Knobs,
+    *,
+    lasting: Sequence[PendingJob],
+) -> tuple[Plan, tuple[int, int]]:
+    """What is sent; how many jobs get their own number back, and how many flags wait. lasting: jobs
+    in scope whose numbers are taken back.
+    """
+    chosen = queue.chosen
+    leaving = {j for j, reason in queue.selection.refused if Consequence.RESTORED in reason.then}
+    left = [*(j for j in snapshot.pending if j.job_id in leaving), *queue.handed_back]
+    undone = _undone([*left, *lasting])
+    due = [i for i in ranked.after.tolist() if ranked.written[i]]
+    field = knobs.writing.field(snapshot.priorities)
+    writes = make_plan(chosen, ranked.value, due, field, snapshot)
+    isolated = undo_words(_out_of_sharing(queue.selection, knobs, snapshot), OVERSUBSCRIBE)
+    flags = _flags(joint, chosen, knobs.rules)
+    sent = flags[: max(0, knobs.writing.max_changes - len(writes))]
+    plan = Plan((*undone, *isolated, *sent, *writes))
+    return plan, (len(_undone(left)), len(flags) - len(sent))
+
+
+def _refused(
+    queue: _Queue, waiting: Sequence[int], withheld: Sequence[int]
+) -> tuple[tuple[JobId, Refusal], ...]:
+    chosen = queue.chosen
+    return (
+        *queue.selection.refused,
+        *((job.job_id, Refusal.HANDED_BACK) for job in queue.handed_back),
+        *((chosen[i].job_id, Refusal.CHANGE_BUDGET) for i in waiting),
+        *((chosen[i].job_id, Refusal.JOB_BUDGET) for i in withheld),
+    )
 
 
 def _rules_for(rules: Scope, mode: Field, snapshot: Snapshot) -> Scope:
@@ -415,8 +475,12 @@ def _median_limit_s(matrix: StateMatrix) -> float:
 
 
 def _notes(
-    over_budget: int, undone: int, flags_waiting: int, joint: JointPlacement | None
+    counts: tuple[int, int],
+    over_budget: int,
+    joint: JointPlacement | None,
+    unwritable: str,
 ) -> tuple[str, ...]:
+    undone, flags_waiting = counts
     notes = []
     if over_budget:
         notes.append(f"{over_budget} jobs are written in a later cycle: over the change budget")
@@ -428,4 +492,4 @@ def _notes(
             notes.append(f"OverSubscribe of {count} exclusive jobs left alone: {why}")
     if flags_waiting:
         notes.append(f"{flags_waiting} flags wait: over the change budget")
-    return tuple(notes)
+    return (*notes, unwritable) if unwritable else tuple(notes)

@@ -150,6 +150,42 @@ class Delays:
         return int((self.wished_s > self.upper_s).sum())
 
 
+# Promises: classes of jobs that never step back. docs/adr/0022 argues why.
+
+
+ClassKey = Literal["partition", "qos", "account"]
+
+
+@dataclass(frozen=True, slots=True)
+class SlaClass:
+    """A class of jobs by key and value, and what it is promised. A job of several partitions is in
+    none that is named by one. max_wait_s: from when a job is eligible.
+    """
+
+    key: ClassKey
+    value: str
+    max_wait_s: float
+
+    def __post_init__(self) -> None:
+        if not self.max_wait_s > 0:
+            raise ValueError(f"a class with impossible numbers: {self}")
+
+    @property
+    def name(self) -> str:
+        """As metrics and sentences have it."""
+        return f"{self.key}={self.value}"
+
+    def covers(self, partitions: Sequence[str], qos: str, account: str) -> bool:
+        if self.key == "partition":
+            return list(partitions) == [self.value]
+        return self.value == (qos if self.key == "qos" else account)
+
+
+def class_of(job: PendingJob, classes: Sequence[SlaClass]) -> SlaClass | None:
+    """The first class that a job is of; None = none."""
+    return next((c for c in classes if c.covers(job.partitions, job.qos, job.account)), None)
+
+
 def clip_s(length_s: FloatArray, size: FloatArray, order: Order) -> FloatArray:
     """(n,) the part of the bound that is in the unit of the job. size: (n,) at least 1."""
     found: FloatArray = order.clip * length_s * np.sqrt(size)
@@ -163,21 +199,34 @@ def upper_bounds_s(matrix: StateMatrix, order: Order) -> FloatArray:
     return bounds
 
 
-def bounded(policy: Policy, matrix: StateMatrix, order: Order) -> Delays:
-    """The delays that a policy wishes, within the bounds. Raises PolicyError."""
+def bounded(
+    policy: Policy, matrix: StateMatrix, order: Order, classes: Sequence[SlaClass | None] = ()
+) -> Delays:
+    """The delays that a policy wishes, within the bounds; 0, and so is the bound, of jobs of a
+    class. classes: of each job; empty = none has one. Raises PolicyError.
+    """
     wish = _checked(policy, matrix)
     own_s, queue_s = order.own * wish.own_s, order.share * matrix.backlog_s * wish.place
     upper_s = upper_bounds_s(matrix, order)
     wished_s, is_long = own_s + queue_s, upper_s == order.max_delay_s
     bounds = {Bound.CLIP: (wished_s > upper_s) & ~is_long, Bound.MAX_DELAY: wished_s > upper_s}
     bounds[Bound.MAX_DELAY] &= is_long
-    return Delays(own_s, queue_s, upper_s, np.minimum(wished_s, upper_s), bounds)
+    delays = Delays(own_s, queue_s, upper_s, np.minimum(wished_s, upper_s), bounds)
+    if not any(classes):
+        return delays
+    plain = np.array([one is None for one in classes], dtype=bool)
+    return replace(delays.where(plain), upper_s=np.where(plain, upper_s, 0.0))
 
 
 def by_neutral(
-    delays: Delays, matrix: StateMatrix, neutral_s: float, astride: BoolArray | None = None
+    delays: Delays,
+    matrix: StateMatrix,
+    neutral_s: float,
+    astride: Sequence[bool] = (),
+    promised: Sequence[bool] = (),
 ) -> Delays:
-    """The delays, with those measured against neutral_s, that of a job without a number.
+    """The delays, with those measured against neutral_s, that of a job without a number. promised:
+    jobs of a class, whose delay stays 0; empty = none.
 
     A job that has waited as long as its deadline still lets it wait stands no later than that:
     rltuned makes no job miss its deadline that Slurm's own order would start in time. A deadline
@@ -190,8 +239,11 @@ def by_neutral(
     is_near = (matrix.slack_s >= 0.0) & (matrix.slack_s <= matrix.wait_s)
     is_part = np.array([job.het_job_id is not None for job in matrix.jobs], dtype=bool)
     late = is_near & (neutral_s < delays.delay_s)
-    is_astride = np.zeros(len(matrix), dtype=bool) if astride is None else astride & ~is_part
-    part, across = (rows & (neutral_s > delays.delay_s) for rows in (is_part, is_astride))
+    is_astride = ~is_part & (np.array(astride, dtype=bool) if len(astride) else False)
+    sooner = neutral_s > delays.delay_s
+    if len(promised):
+        sooner &= ~np.array(promised, dtype=bool)
+    part, across = is_part & sooner, is_astride & sooner
     at_neutral = late | part | across
     if not at_neutral.any():
         return delays
@@ -255,48 +307,3 @@ def _median_s(delay_s: FloatArray, pools: Pools) -> float:
     waits_s, tasks = delay_s[rows], pools.tasks[rows]
     order = np.argsort(waits_s, kind="stable")
     return median_of_users(waits_s, order, tasks, pools.user[rows], pools.users)
-
-
-# Promises: classes of jobs that never step back. docs/adr/0022 argues why.
-
-
-ClassKey = Literal["partition", "qos", "account"]
-
-
-@dataclass(frozen=True, slots=True)
-class SlaClass:
-    """A class of jobs by key and value, and what it is promised. A job of several partitions is in
-    none that is named by one. max_wait_s: from when a job is eligible.
-    """
-
-    key: ClassKey
-    value: str
-    max_wait_s: float
-
-    def __post_init__(self) -> None:
-        if not self.max_wait_s > 0:
-            raise ValueError(f"a class with impossible numbers: {self}")
-
-    @property
-    def name(self) -> str:
-        """As metrics and sentences have it."""
-        return f"{self.key}={self.value}"
-
-    def covers(self, partitions: Sequence[str], qos: str, account: str) -> bool:
-        if self.key == "partition":
-            return list(partitions) == [self.value]
-        return self.value == (qos if self.key == "qos" else account)
-
-
-def class_of(job: PendingJob, classes: Sequence[SlaClass]) -> SlaClass | None:
-    """The first class that a job is of; None = none."""
-    return next((c for c in classes if c.covers(job.partitions, job.qos, job.account)), None)
-
-
-def kept_in_front(delays: Delays, classes: Sequence[SlaClass | None]) -> Delays:
-    """The delays without those of promised jobs: 0, and so is their bound."""
-    if not any(classes):
-        return delays
-    plain = np.array([one is None for one in classes], dtype=bool)
-    kept = delays.where(plain)
-    return replace(kept, upper_s=np.where(plain, kept.upper_s, 0.0))

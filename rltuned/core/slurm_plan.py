@@ -51,6 +51,7 @@ class Parameters(NamedTuple):
     bf_max_job_assoc: int = 0
     bf_job_part_count_reserve: int = 0
     bf_min_age_reserve: int = 0
+    bf_min_prio_reserve: int = 0
     bf_node_space_size: int = 0
     bf_window_linear: int = 0
     bf_busy_nodes: int = 0
@@ -68,6 +69,7 @@ _SPANS: Final = {
     "bf_max_job_test": (1, _MOST),
     "bf_node_space_size": (2, 2 * _MOST),
     "bf_min_age_reserve": (0, 2_592_000),
+    "bf_min_prio_reserve": (0, 2**32 - 1),
     "bf_busy_nodes": (0, 1),
     "default_queue_depth": (1, _MOST),
     "sched_interval": (1, 86_400),

@@ -1,21 +1,31 @@
 """Between loop and world: marks what rltuned wrote, and writes only what is in the journal."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 from pydantic import ConfigDict
 
 from rltuned.core.decide import Decision
 from rltuned.daemon.breaker import demoted
-from rltuned.daemon.foreign import FirstLooks, within
+from rltuned.daemon.foreign import (
+    LEFT_ALONE,
+    MANY,
+    Number,
+    are_few,
+    foreign,
+    unexplained,
+    within,
+)
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.report import CycleReport, CycleStage
 from rltuned.daemon.state import HealthState
 from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import OVERSUBSCRIBE, OWNED, Backend, Clock, Outcome, Plan, Result
-from rltuned.domain.priority import NeutralDelay
+from rltuned.domain.priority import NeutralDelay, PriorityKind
 from rltuned.domain.snapshot import NO_CONTEXT, Context, Remembered, Snapshot, Unreadable
 from rltuned.domain.units import CLOCK_S, JobId, JobKey
 from rltuned.errors import JournalError, SnapshotError
@@ -41,19 +51,20 @@ class PlanApplier:
     """Keeps the order of law: intent on the disk, then the write, then its outcome.
 
     Where the journal cannot be used, or what it says cannot be read, every method but the first
-    three raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not
+    two raises JournalError, and nothing is written. A BackendError of `write`: Slurm did not
     answer; what was written is noted as intended.
     """
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self.journal = journal
         self._clock = clock
-        self._first_looks = FirstLooks()
+        self._began: tuple[float, int] | None = None  # moment and highest id of the first look
+        self._sure: set[JobKey] = set()  # of jobs that it first looked at: their numbers are known
+        self._alone: dict[JobKey, Number] = {}  # they are not, and what they are
         self._back: set[JobKey] = set()  # taken up again since the look, which did not mark them
         self._followed: Snapshot | None = None
-        self._reverted_before: frozenset[tuple[JobId, int]] = frozenset()
+        self._reverted: frozenset[tuple[JobId, int]] = frozenset()
         self._failed: set[JobKey] = set()  # their last write, so what is in force is not known
-        self._neutral: dict[str, NeutralDelay] = {}  # by cluster, of the last decision
         self._cluster = ""
         self._earlier: dict[JobKey, PendingJob] | None = None  # None = no look of this cluster
         self._context, self._unread = NO_CONTEXT, ""
@@ -66,14 +77,9 @@ class PlanApplier:
             says = remembered_by(self.journal, cluster, now, self._earlier)
             self._context, self._unread = context_by(self.journal, cluster), ""
         except JournalError as error:
-            self._context, self._unread = Context(neutral=self._neutral.get(cluster)), str(error)
+            self._context, self._unread = NO_CONTEXT, str(error)
             return Remembered(earlier=self._earlier or {}, at=now)
         return says
-
-    def note(self, decision: Decision) -> None:
-        """Remember what the next decision needs of this one, journal or not."""
-        if decision.neutral is not None:
-            self._neutral[decision.snapshot.cluster] = decision.neutral
 
     def look(self, seen: Snapshot) -> tuple[Context, Mapping[str, int] | None, str]:
         """What is known besides the marks of the jobs, which were made with `remembered`; by kind
@@ -93,31 +99,24 @@ class PlanApplier:
             and (actual := job.in_force) is not None
             and actual != job.owned.value
         }
-        new = Counter(kind for key, kind in found.items() if key not in self._reverted_before)
-        self._reverted_before = frozenset(found)
+        new = Counter(kind for key, kind in found.items() if key not in self._reverted)
+        self._reverted = frozenset(found)
         return self._context, dict(new), ""
 
     def keep(self, report: CycleReport, snapshot: Snapshot, model: str) -> str:
         """Note what a cycle saw and planned, if it did; returns the digest of the snapshot. model:
         digest of the policy's; empty = a rule.
         """
-        decision = report.decision
+        decision, now = report.decision, self._clock.now()
         found = None if decision is None else decision.neutral
         if found is not None and found != report.context.neutral:
-            NEUTRAL.change(self.journal, snapshot.cluster, lambda _: found, self._clock.now())
-        return self.journal.keep(
-            CycleObservation(
-                cycle=report.cycle,
-                at=self._clock.now(),
-                mode=report.mode.value,
-                snapshot=snapshot,
-                context=report.context,
-                policy="" if decision is None else decision.policy,
-                model="" if decision is None else model,
-                plan=None if decision is None else recorded_plan(decision),
-            ),
-            clears=not report.why(HealthState.CLOCK_OFF),  # or an hour wrong is a history lost
-        )
+            NEUTRAL.change(self.journal, snapshot.cluster, lambda _: found, now)
+        sight = CycleObservation(report.cycle, now, report.mode.value, snapshot, report.context)
+        if decision is not None:
+            plan = recorded_plan(decision)
+            sight = replace(sight, policy=decision.policy, model=model, plan=plan)
+        # with a clock that is off an hour wrong is a history lost
+        return self.journal.keep(sight, clears=not report.why(HealthState.CLOCK_OFF))
 
     def follow(self, snapshot: Snapshot, lease: Lease | None = None) -> None:
         """Note which jobs have left the queue, and which are back with a value of rltuned's; of
@@ -146,25 +145,61 @@ class PlanApplier:
         partitions: Collection[str],
         lease: Lease | None = None,
     ) -> str:
-        """Why nothing may be written by this process yet; empty = it may: see unexplained.
-        partitions: that it manages; empty = all.
+        """Why nothing may be written by this process yet; empty = it may, but to jobs that are left
+        alone: see unexplained. partitions: that it manages; empty = all.
         """
         self.follow(snapshot, lease)
         jobs = [j for j in within(snapshot.pending, partitions) if j.key not in self._back]
-        return self._first_looks.judge(self.journal, snapshot, jobs, cycle, self._clock.now())
+        kind, cluster = snapshot.priorities.kind, snapshot.cluster
+        if self._began is None:
+            self._began = snapshot.taken_at, max(snapshot.known_ids(), default=0)
+        fresh = [job for job in jobs if job.owned is None and self._is_fresh(job, kind)]
+        # a fixed priority is left alone whoever has set it
+        able = [job for job in fresh if kind == "basic" or job.site_factor]
+        found = unexplained(self.journal, cluster, able, kind, before=cycle)
+        explained = {job.key for job in fresh} - found.keys()
+        self._sure |= explained
+        self._alone = {key: n for key, n in self._alone.items() if key not in explained}
+        self._alone |= {key: number for key, (_, number) in found.items()}
+        if fresh:
+
+            def put(kept: list[JobKey] | None) -> list[JobKey]:
+                return sorted({*(kept or ())} - explained | found.keys())
+
+            LEFT_ALONE.change(self.journal, cluster, put, self._clock.now())
+        doubted = [job for job in jobs if job.key in self._alone]
+        if len(doubted) < MANY or are_few(doubted, jobs, len(doubted)):
+            return ""
+        return (
+            f"{len(doubted)} pending jobs have numbers that the journal does not explain: it is an "
+            "older one or a new one, or others have set them while no rltuned looked; "
+            "`rltuned restore --all` names them, with --as-shown it zeroes them; a cycle in stage "
+            "observe takes them for the site's own"
+        )
+
+    def _is_fresh(self, job: PendingJob, kind: PriorityKind) -> bool:
+        """Whether its number shows and was not judged yet; it is that of a job that may have been
+        there before this process.
+        """
+        since, newest = self._began or (math.inf, 0)
+        if job.key in self._sure or (kind != "basic" and job.site_factor is None):
+            return False
+        if job.key in self._alone:
+            return self._alone[job.key] != foreign(job, kind)
+        first_id = min(job.job_id, job.array.array_job_id if job.array else job.job_id)
+        return job.submitted_at <= since or first_id <= newest
 
     def left_alone(self, seen: Snapshot) -> tuple[Unreadable, ...]:
         """Jobs that are not written to, as their numbers are unexplained."""
-        alone, why = self._first_looks.alone, "the journal does not explain its number"
-        return tuple(
-            Unreadable("job", job.address, why, job.job_id)
-            for job in seen.pending
-            if job.key in alone
-        )
+        why = "the journal does not explain its number"
+        alone = (job for job in seen.pending if job.key in self._alone)
+        return tuple(Unreadable("job", job.address, why, job.job_id) for job in alone)
 
     def accept(self, snapshot: Snapshot) -> None:
         """A stage that only watches takes the numbers that it sees for the site's own."""
-        self._first_looks.forget(self.journal, snapshot.cluster, self._clock.now())
+        self._began, self._sure, self._alone = None, set(), {}
+        if LEFT_ALONE.read(self.journal).get(snapshot.cluster):
+            LEFT_ALONE.change(self.journal, snapshot.cluster, lambda _: [], self._clock.now())
 
     def write(
         self,
@@ -183,7 +218,7 @@ class PlanApplier:
         with timed(CycleStage.JOURNAL):
             self.follow(snapshot, lease)
             # the plan took the value that they are back with for the site's own
-            but = self._back | {*self._first_looks.alone}
+            but = self._back | self._alone.keys()
             plan = Plan(tuple(a for a in plan.actions if a.target.key not in but))
             if plan.is_empty:
                 return ()
@@ -221,18 +256,15 @@ def remembered_by(
     the look before; None = the last one that the journal keeps, whichever process made it.
     """
     if earlier is None:
-        earlier = _kept_jobs(journal, cluster)
+        try:
+            seen = journal.last_look(cluster, tuple(HealthState), None)
+        except SnapshotError:  # of another release, or damaged
+            seen = None
+        earlier = {job.key: job for job in (() if seen is None else seen.pending)}
     recent = journal.recent_writes(cluster, now - _HOUR_S, now + CLOCK_S)
-    shared = journal.words(cluster, OVERSUBSCRIBE)
+    flags = journal.claims(cluster, f"NOT gone AND field = '{OVERSUBSCRIBE.name}'")
+    shared = {row.key: (str(row.original), str(row.value)) for row in flags}
     return Remembered(journal.owned(cluster), recent, shared, earlier, now)
-
-
-def _kept_jobs(journal: Journal, cluster: str) -> Mapping[JobKey, PendingJob]:
-    try:
-        seen = journal.last_look(cluster, tuple(HealthState), None)
-    except SnapshotError:
-        return {}  # of another release, or damaged: its cycles are not told apart from none
-    return {} if seen is None else {job.key: job for job in seen.pending}
 
 
 def recorded_plan(decision: Decision) -> Document:

@@ -1,56 +1,47 @@
-"""Blocks with and without delays, what they say of the waits, and the circuit breakers.
+"""What blocks with and without delays say of the waits, and the circuit breakers of partitions.
 
 A coin decided which block of a pair was on, so the mean difference of the pairs is the effect of
 delays, whatever the queue did meanwhile; pairs, not jobs, are what chance may vary.
+
+An open breaker demotes its partition: its jobs leave the scope, and those with a number of
+rltuned's get their own standing back. It is kept in the journal, stays open over restarts, and is
+closed by a person only, with `rltuned breaker reset`.
 """
 
-import math
 import operator
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, replace
 from enum import StrEnum
 from math import sqrt
 from statistics import fmean
-from types import MappingProxyType
 from typing import Any, Final
 
-from rltuned.core.ladder import MOST_APART_S, Evidence, Switchback, difference
-from rltuned.domain.jobs import (
-    JobRun,
-    PendingJob,
-    RunKey,
-    RunNews,
-    Side,
-    bounded_slowdown,
-)
+from rltuned.core.ladder import Evidence, difference
+from rltuned.domain.jobs import PendingJob
 from rltuned.domain.plan import HELD, Outcome, Result
-from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobId, JobKey, UnixTime
-from rltuned.journal.store import Kept, Memory, Recall
+from rltuned.journal.journal import Journal
+from rltuned.journal.store import Kept
 from rltuned.stats import Word, t95, word_of
 
-# Pairs of an on block and an off block, and how long the users of each waited.
-#
-# A job counts in the block in which it became eligible, unless that was in the washout. A job that
-# still waits after HORIZON_S counts as that. No evidence is a job of several partitions, one that
-# others have changed or held (Touched), one that was requeued, and one that left without being seen
-# to run. Only pairs that were watched and written without a gap are decided: a restart, a stage
-# that writes nothing or a long pause between two cycles forgets all that is not decided yet.
-
-
-HORIZON_S: Final = 86_400.0
-"""A longer wait counts as this: the verdict on a pair must come some day."""
-Means = Mapping[str, float]
-"""By user."""
+FEWEST: Final = 10
+"""Pairs below which no interval is given."""
+WORDS: Final[dict[Word, str]] = {
+    "better": "it helps",
+    "worse": "it harms",
+    "no proven difference": "chance can explain it",
+}
+_FEWEST_USERS: Final = 2
+_RIGHTS: Final = "permission denied"
+"""In Slurm's refusal when rltuned lacks the rights: no user can cause that for another."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairFigure:
     """One figure of a pair: by user, the mean over the user's jobs in the on and the off block."""
 
-    on: Means
-    off: Means
+    on: Mapping[str, float]
+    off: Mapping[str, float]
 
     @property
     def means(self) -> tuple[float, float] | None:
@@ -65,157 +56,6 @@ class Pair:
     partition: str
     wait: PairFigure
     slowdown: PairFigure
-
-
-@dataclass(slots=True)
-class _Job:
-    """wait_s: None = it waits. out: it is no evidence any more."""
-
-    on: bool
-    user: str
-    since: float
-    limit_s: float | None
-    wait_s: float | None = None
-    out: bool = False
-
-    def is_awaited(self, now: float) -> bool:
-        return not self.out and self.wait_s is None and now - self.since < HORIZON_S
-
-    @property
-    def counted_s(self) -> float:
-        return HORIZON_S if self.wait_s is None else min(max(0.0, self.wait_s), HORIZON_S)
-
-    @property
-    def slowdown(self) -> float | None:
-        """How long it really runs is for its user to choose: scancel ends it at any time."""
-        if self.limit_s is None or self.limit_s == math.inf:
-            return None
-        return bounded_slowdown(self.counted_s, self.limit_s)
-
-
-class Blocks:
-    """The pairs of every partition."""
-
-    def __init__(self, switchback: Switchback) -> None:
-        self._switchback = switchback
-        self._since: float | None = None
-        self._seen_at = 0.0
-        self._pairs: dict[str, dict[int, tuple[float, list[_Job]]]] = defaultdict(dict)  # end, jobs
-        self._open: dict[JobKey, _Job] = {}
-        self._known: set[JobKey] = set()
-        self._ran: dict[RunKey, _Job] = {}
-
-    def look(
-        self,
-        seen: Snapshot,
-        sides: Mapping[JobId, Side],
-        runs: RunNews,
-        touched: Collection[JobKey] = (),
-        *,
-        demoted: Iterable[str] = (),
-        live: bool,
-    ) -> tuple[Pair, ...]:
-        """Take in one look; the pairs decided now, in the order of time. sides: of every pending
-        job. runs: with sides. touched: units that others have changed. demoted: see Context. live:
-        whether this cycle could write.
-        """
-        now = float(seen.taken_at)
-        is_next = 0.0 <= now - self._seen_at <= MOST_APART_S  # below: the clock was ahead
-        if not live or self._since is None or not is_next:
-            self._since = now if live else None
-            self._pairs.clear()
-            self._open.clear()
-        self._seen_at = now
-        for name in demoted:
-            self._pairs.pop(name, None)
-        self._settle(seen, runs, touched)
-        self._join(seen, sides)
-        return tuple(self._decided(now))
-
-    def _settle(self, seen: Snapshot, runs: RunNews, touched: Collection[JobKey]) -> None:
-        for unit in self._open.keys() & set(touched):
-            self._open.pop(unit).out = True
-        over = {run.job.job_id for run in runs.over}
-        again = {job.job_id: job.unit for job in seen.pending if job.job_id in over}
-        again |= {job.job_id: job.unit for job in seen.running if job.job_id in over}
-        for run in runs.started:
-            job = self._open.pop(run.job.unit, None)
-            if job is None and run.job.job_id not in again:
-                job = self._unseen(run)
-            if job is not None:
-                job.wait_s = run.job.started_at - job.since
-                self._ran[run.key] = job
-        for run in runs.over:
-            if (job := self._ran.pop(run.key, None)) is not None and run.job.job_id in again:
-                job.out = True  # it was requeued: what its first wait was is no evidence either
-        pending = {job.unit for job in seen.pending}
-        self._known = (self._known & pending) | set(touched) | set(again.values())
-        # cancelled, requeued, or started and ended between two looks: its wait is not known
-        for unit in self._open.keys() - pending:
-            self._open.pop(unit).out = True
-
-    def _unseen(self, run: JobRun) -> _Job | None:
-        """A job that started before it was seen waiting."""
-        job = run.job
-        if job.unit in self._known or run.side is Side.OTHER or run.wait_s is None:
-            return None
-        self._known.add(job.unit)
-        since = job.started_at - run.wait_s
-        return self._enrol(job.partition, since, job.user, job.request.time_limit_s)
-
-    def _enrol(self, name: str, since: float, user: str, limit_s: float | None) -> _Job | None:
-        """Count a job in its block; None = it is in no block that counts."""
-        block = self._switchback.block(name, since)
-        watched = self._since is not None and block.pair_begins_at >= self._since
-        if not (watched and block.measured) or since < block.counts_from:
-            return None
-        job = _Job(block.on, user, since, limit_s)
-        self._pairs[name].setdefault(block.pair, (block.pair_ends_at, []))[1].append(job)
-        return job
-
-    def _join(self, seen: Snapshot, sides: Mapping[JobId, Side]) -> None:
-        for job in seen.pending:
-            unit = job.unit
-            if unit in self._known or sides.get(job.job_id, Side.OTHER) is Side.OTHER:
-                continue
-            self._known.add(unit)
-            one = job.partitions[0] if len(job.partitions) == 1 else None
-            limit_s, since = job.request.time_limit_s, float(job.waits_since)
-            new = None if one is None else self._enrol(one, since, job.user, limit_s)
-            if new is not None:
-                self._open[unit] = new
-
-    def _decided(self, now: float) -> Iterator[Pair]:
-        for name, pairs in self._pairs.items():
-            for number in sorted(pairs):
-                ends_at, jobs = pairs[number]
-                if now < ends_at or any(job.is_awaited(now) for job in jobs):
-                    break
-                del pairs[number]
-                left = [job for job in jobs if not job.out]
-                yield Pair(
-                    name,
-                    _figure((job, job.counted_s) for job in left),
-                    _figure((job, job.slowdown) for job in left),
-                )
-
-
-def _figure(values: Iterable[tuple[_Job, float | None]]) -> PairFigure:
-    sides: dict[bool, dict[str, list[float]]] = {True: {}, False: {}}
-    for job, value in values:
-        if value is not None:
-            sides[job.on].setdefault(job.user, []).append(value)
-    on, off = ({user: fmean(of) for user, of in sides[side].items()} for side in (True, False))
-    return PairFigure(on, off)
-
-
-FEWEST: Final = 10
-"""Pairs below which no interval is given."""
-WORDS: Final[dict[Word, str]] = {
-    "better": "it helps",
-    "worse": "it harms",
-    "no proven difference": "chance can explain it",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,14 +92,12 @@ class Effect:
 
     @property
     def verdict(self) -> str:
-        found = self.interval_s
-        if found is None:
+        if (found := self.interval_s) is None:
             return f"{self.pairs} of {FEWEST} pairs of blocks are measured"
         apart_s, low_s, high_s = found
-        known = WORDS[word_of(low_s, high_s)]
         return (
-            f"{known}: mean wait {self.on_sum_s / self.pairs:.0f} s in on blocks, "
-            f"{self.off_sum_s / self.pairs:.0f} s in off blocks of {self.pairs} pairs, "
+            f"{WORDS[word_of(low_s, high_s)]}: mean wait {self.on_sum_s / self.pairs:.0f} s in on "
+            f"blocks, {self.off_sum_s / self.pairs:.0f} s in off blocks of {self.pairs} pairs, "
             f"{apart_s:+.0f} s, 95 % interval {low_s:+.0f} to {high_s:+.0f} s"
         )
 
@@ -275,17 +113,6 @@ class Effect:
             "high_s": high_s,
             "verdict": self.verdict,
         }
-
-
-# The circuit breakers: per partition, kept in the journal, opened here, closed by a person only.
-#
-# An open one demotes its partition: its jobs leave the scope, and those with a number of rltuned's
-# get their own standing back. It stays open over restarts until `rltuned breaker reset`.
-
-
-_FEWEST_USERS: Final = 2
-_RIGHTS: Final = "permission denied"
-"""In Slurm's refusal when rltuned lacks the rights: no user can cause that for another."""
 
 
 class Cause(StrEnum):
@@ -321,20 +148,18 @@ class Breaker:
 
 Breakers = Mapping[str, Breaker]
 """By partition."""
-NONE: Final[Breakers] = MappingProxyType({})
-
 BREAKERS: Final[Kept[dict[str, Breaker]]] = Kept("breakers", dict[str, Breaker], "circuit breakers")
 """Those of every cluster; a partition that is not named has a closed one."""
 
 
-def breakers(memory: Recall, cluster: str) -> dict[str, Breaker]:
+def breakers(journal: Journal, cluster: str) -> dict[str, Breaker]:
     """Those of one cluster; raises as Kept.read."""
-    return BREAKERS.read(memory).get(cluster, {})
+    return BREAKERS.read(journal).get(cluster, {})
 
 
-def demoted(memory: Recall, cluster: str) -> tuple[str, ...]:
+def demoted(journal: Journal, cluster: str) -> tuple[str, ...]:
     """The partitions whose breaker is open; raises as Kept.read."""
-    return tuple(sorted(name for name, b in breakers(memory, cluster).items() if b.is_open))
+    return tuple(sorted(name for name, b in breakers(journal, cluster).items() if b.is_open))
 
 
 def effect(known: Breakers, model: str) -> Effect:
@@ -343,13 +168,13 @@ def effect(known: Breakers, model: str) -> Effect:
 
 
 def change(
-    memory: Memory, cluster: str, alter: Callable[[Breakers], Breakers], at: float
+    journal: Journal, cluster: str, alter: Callable[[Breakers], Breakers], at: float
 ) -> Breakers:
     """Put altered breakers in place of a cluster's, when they differ; returns them."""
-    return BREAKERS.change(memory, cluster, lambda known: dict(alter(known or {})), at)
+    return BREAKERS.change(journal, cluster, lambda known: dict(alter(known or {})), at)
 
 
-def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, str]]:
+def reset(journal: Journal, partition: str | None, at: float) -> list[tuple[str, str]]:
     """Close breakers, of one partition or of all; returns (cluster, partition) of the open ones."""
     closed: list[tuple[str, str]] = []
 
@@ -365,7 +190,7 @@ def reset(memory: Memory, partition: str | None, at: float) -> list[tuple[str, s
             for cluster, those in every.items()
         }
 
-    BREAKERS.alter(memory, put, at)
+    BREAKERS.alter(journal, put, at)
     return sorted(closed)
 
 
@@ -380,32 +205,24 @@ def failing(pending: Iterable[PendingJob], outcomes: Iterable[Outcome]) -> dict[
     No evidence is a job that is held by now, that has left the queue, or to which nothing was sent.
     """
     jobs = {job.job_id: job for job in pending}
-    bad: Counter[tuple[str, str]] = Counter()
-    good: Counter[tuple[str, str]] = Counter()
-    details: dict[str, str] = {}
+    balance, details = Counter[tuple[str, str]](), dict[str, str]()
     for outcome in outcomes:
-        job = jobs.get(outcome.action.target.job_id)
-        if job is None or outcome.result in {Result.WITHHELD, Result.GONE}:
+        job, is_bad = jobs.get(outcome.action.target.job_id), outcome.result is not Result.APPLIED
+        unsent = outcome.result in {Result.WITHHELD, Result.GONE}
+        if job is None or unsent or (is_bad and outcome.detail == HELD):
             continue
-        if outcome.result is Result.APPLIED:
-            good.update((name, job.user) for name in job.partitions)
-        elif outcome.detail != HELD:
-            bad.update((name, job.user) for name in job.partitions)
-            for name in job.partitions:
+        for name in job.partitions:
+            balance[name, job.user] += 1 if is_bad else -1
+            if is_bad:
                 details.setdefault(name, outcome.detail)
-    users = {*bad, *good}
-    return {
-        name: _verdict([bad[key] > good[key] for key in users if key[0] == name], details.get(name))
-        for name in {name for name, _ in users}
-    }
-
-
-def _verdict(failing: list[bool], detail: str | None) -> str:
-    count = sum(failing)
-    enough = count >= _FEWEST_USERS or _RIGHTS in (detail or "").lower()
-    if not enough or 2 * count <= len(failing):
-        return ""
-    return f"changes not taken, of {count} of {len(failing)} users: {detail}"
+    found = {}
+    for name in {name for name, _ in balance}:
+        users = [count > 0 for (one, _), count in balance.items() if one == name]
+        count, detail = sum(users), details.get(name, "")
+        enough = count >= _FEWEST_USERS or _RIGHTS in detail.lower()
+        words = f"changes not taken, of {count} of {len(users)} users: {detail}"
+        found[name] = words if enough and 2 * count > len(users) else ""
+    return found
 
 
 def count_errors(
@@ -448,53 +265,3 @@ def weigh(
             detail = f"a longer {cause} in on blocks: {evidence.value:.0f} to 1"
             after = breaker.opened(cause, f"{detail} after {evidence.pairs} pairs of blocks", at)
     return {**before, pair.partition: after}
-
-
-class Touched:
-    """Waiting jobs that others have changed or held, from look to look. `units`: those.
-
-    They are no evidence: a user may change, hold and free their own jobs, and sees whether delays
-    are on, so that one user could make on blocks look worse than off blocks, or better.
-    """
-
-    def __init__(self) -> None:
-        self.units: set[JobKey] = set()
-        self._asked: dict[JobKey, tuple[object, ...]] = {}
-        self._eligible: dict[JobKey, UnixTime] = {}
-        self._left: set[JobKey] = set()
-
-    def look(self, seen: Snapshot) -> None:
-        """Take in one look. A job stays touched until it has left the queue, and one look more."""
-        gone = self._asked.keys() - {job.key for job in seen.pending}
-        here = {job.unit for job in seen.pending}
-        self.units -= self._left - here
-        self._left = self.units - here
-        for key in gone:
-            self._asked.pop(key)
-            self._eligible.pop(key, None)
-        self.units.update(job.unit for job in self._changed(seen.pending, seen.taken_at))
-
-    def _changed(self, pending: Iterable[PendingJob], now: float) -> Iterable[PendingJob]:
-        for job in pending:
-            key, asked = job.key, _asked(job)
-            moved = job.eligible_at is None or job.eligible_at > now
-            was = self._eligible.get(key)
-            # a hold and its release between two looks leave nothing but a new eligible time
-            postponed = was is not None and (moved or job.eligible_at != was)
-            if not moved and job.eligible_at is not None:
-                self._eligible[key] = job.eligible_at
-            set_by_others = job.taken_over or (job.fixed and job.owned is None)
-            is_held = job.is_held
-            if is_held or set_by_others or postponed or self._asked.setdefault(key, asked) != asked:
-                yield job
-
-
-def _asked(job: PendingJob) -> tuple[object, ...]:
-    """What its user asked for, without what rltuned changes of it."""
-    ours = job.owned is not None and job.owned.field == "priority" and job.nice == 0
-    nice = (job.owned.nice or 0) if ours and job.owned is not None else job.nice
-    request = replace(job.request, exclusive=False) if job.request.exclusive else job.request
-    return (
-        request, job.partitions, job.user, job.account, job.qos, nice, job.reservation,
-        job.required_nodes, job.excluded_nodes,
-    )  # fmt: skip

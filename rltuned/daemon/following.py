@@ -14,7 +14,7 @@ from rltuned.daemon import breaker
 from rltuned.daemon.breaker import Cause, Effect
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.errors import ModelError
-from rltuned.journal.store import Memory
+from rltuned.journal.journal import Journal
 from rltuned.policies.files import read
 from rltuned.policies.generations import MANIFEST, Generations
 from rltuned.settings import Settings
@@ -78,7 +78,7 @@ class Following:
 
     def judge(
         self,
-        memory: Memory,
+        journal: Journal,
         cluster: str,
         status: CanaryStatus,
         trial: BlockTrial | None,
@@ -107,6 +107,6 @@ class Following:
             self._store.withdraw(at=at, why=why)
         if harmed:  # what opened them was about an order that is gone
             breaker.change(
-                memory, cluster, lambda was: {n: b for n, b in was.items() if n not in harmed}, at
+                journal, cluster, lambda was: {n: b for n, b in was.items() if n not in harmed}, at
             )
         return {"what": what, "generation": generation, "detail": why}

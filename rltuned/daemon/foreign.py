@@ -78,8 +78,9 @@ def unexplained(
     *,
     before: int | None = None,
 ) -> dict[JobKey, tuple[str, Number]]:
-    """By job its address and number. jobs: as the journal marks them. before: looks of cycles from
-    this one on do not count. Raises JournalError.
+    """By job its address and number, but for those that were not rltuned's when a daemon looked
+    last. jobs: as the journal marks them. before: looks of cycles from this one on do not count.
+    Raises JournalError.
     """
     found = {
         job.key: (job.address, number)
@@ -88,22 +89,14 @@ def unexplained(
     }
     if not found:
         return {}
-    known = _seen_before(journal, cluster, kind, before)
-    return {key: what for key, what in found.items() if known.get(key) != what[1]}
-
-
-def _seen_before(
-    journal: Journal, cluster: str, kind: PriorityKind, before: int | None
-) -> Mapping[JobKey, Number]:
-    """Numbers that were not rltuned's when a daemon looked last."""
     try:
         seen = journal.last_look(cluster, KNOWING, before)
     except SnapshotError:
-        return {}  # what cannot be read explains nothing
-    jobs = () if seen is None else seen.pending
+        return found  # what cannot be read explains nothing
     alone = set(LEFT_ALONE.read(journal).get(cluster, ()))
-    numbers = {job.key: number for job in jobs if (number := foreign(job, kind)) is not None}
-    return {key: number for key, number in numbers.items() if key not in alone}
+    looked = () if seen is None else seen.pending
+    known = {job.key: foreign(job, kind) for job in looked if job.key not in alone}
+    return {key: what for key, what in found.items() if known.get(key) != what[1]}
 
 
 def in_words(found: Mapping[JobKey, tuple[str, Number]]) -> str:
@@ -122,7 +115,7 @@ def rival(seen: Snapshot, partitions: Collection[str]) -> str:
     numbers = {number for number, _ in found}
     # under priority/basic jobs of the same minute may share one
     least = found if kind == "basic" else numbers
-    if len(numbers) < DIFFERENT or _are_few([job for _, job in found], free, len(least)):
+    if len(numbers) < DIFFERENT or are_few([job for _, job in found], free, len(least)):
         return ""
     return (
         f"another rltuned writes to this cluster, or a journal was lost: {len(numbers)} different "
@@ -130,72 +123,7 @@ def rival(seen: Snapshot, partitions: Collection[str]) -> str:
     )
 
 
-def _are_few(those: list[PendingJob], every: Collection[PendingJob], count: int) -> bool:
+def are_few(those: list[PendingJob], every: Collection[PendingJob], count: int) -> bool:
+    """Whether a person may have set so many of all these jobs' numbers, on those."""
     users = min(USERS, len({job.user for job in every}))
     return count < math.ceil(SHARE * len(every)) or len({job.user for job in those}) < users
-
-
-class FirstLooks:
-    """Which jobs this process leaves alone, since their numbers are unexplained."""
-
-    def __init__(self) -> None:
-        self._began: tuple[float, int] | None = None  # moment and highest id of the first look
-        self._sure: set[JobKey] = set()
-        self._doubted: dict[JobKey, Number] = {}
-
-    @property
-    def alone(self) -> Collection[JobKey]:
-        """The jobs to leave alone."""
-        return self._doubted.keys()
-
-    def judge(
-        self, journal: Journal, seen: Snapshot, jobs: Collection[PendingJob], cycle: int, at: float
-    ) -> str:
-        """Why nothing may be written at all; empty = it may, but to jobs that are left alone. jobs:
-        of `seen`, with what was just taken up again left out. Raises JournalError.
-        """
-        kind = seen.priorities.kind
-        if self._began is None:
-            self._began = seen.taken_at, max(seen.known_ids(), default=0)
-        fresh = [job for job in jobs if job.owned is None and self._is_fresh(job, kind)]
-        # a fixed priority is left alone whoever has set it
-        able = [job for job in fresh if kind == "basic" or job.site_factor]
-        found = unexplained(journal, seen.cluster, able, kind, before=cycle)
-        explained = {job.key for job in fresh} - found.keys()
-        self._sure |= explained
-        self._doubted = {k: n for k, n in self._doubted.items() if k not in explained}
-        self._doubted |= {key: number for key, (_, number) in found.items()}
-        if fresh:
-            LEFT_ALONE.change(
-                journal,
-                seen.cluster,
-                lambda kept: sorted({*(kept or ())} - explained | found.keys()),
-                at,
-            )
-        doubted = [job for job in jobs if job.key in self._doubted]
-        if len(doubted) < MANY or _are_few(doubted, jobs, len(doubted)):
-            return ""
-        return (
-            f"{len(doubted)} pending jobs have numbers that the journal does not explain: it is an "
-            "older one or a new one, or others have set them while no rltuned looked; "
-            "`rltuned restore --all` names them, with --as-shown it zeroes them; a cycle in stage "
-            "observe takes them for the site's own"
-        )
-
-    def forget(self, journal: Journal, cluster: str, at: float) -> None:
-        """A look takes every number for the site's own, as in stage observe."""
-        self._began, self._sure, self._doubted = None, set(), {}
-        if LEFT_ALONE.read(journal).get(cluster):
-            LEFT_ALONE.change(journal, cluster, lambda _: [], at)
-
-    def _is_fresh(self, job: PendingJob, kind: PriorityKind) -> bool:
-        """Whether its number shows and was not judged yet; it is that of a job that may have been
-        there before this process.
-        """
-        since, newest = self._began or (math.inf, 0)
-        if job.key in self._sure or (kind != "basic" and job.site_factor is None):
-            return False
-        if job.key in self._doubted:
-            return self._doubted[job.key] != foreign(job, kind)
-        first_id = min(job.job_id, job.array.array_job_id if job.array else job.job_id)
-        return job.submitted_at <= since or first_id <= newest

@@ -9,7 +9,7 @@ from rltuned.core.groups import GroupForecast, follow, forecasts, node_of
 from rltuned.domain.jobs import GroupStore, JobPhase, PendingJob
 from rltuned.domain.snapshot import RunTimes, Snapshot
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import Kept, Recall
+from rltuned.journal.store import Kept
 from rltuned.slurm.values import parse_dependency
 
 Document = dict[str, Any]
@@ -60,9 +60,9 @@ def looked(before: GroupStore, seen: Snapshot, predicted: RunTimes) -> GroupStor
     return follow(before, seen, waits, predicted)
 
 
-def kept_groups(memory: Recall, cluster: str) -> GroupStore:
+def kept_groups(journal: Journal, cluster: str) -> GroupStore:
     """Those of the last cycle; raises as Kept.read."""
-    return GROUPS.read(memory).get(cluster, GroupStore())
+    return GROUPS.read(journal).get(cluster, GroupStore())
 
 
 def take_in(journal: Journal, seen: Snapshot, predicted: RunTimes) -> Groups:

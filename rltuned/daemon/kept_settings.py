@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rltuned.core.ladder import Rung
 from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import SALT, SETTINGS, Memory, Recall
+from rltuned.journal.store import SALT, SETTINGS
 from rltuned.settings import Loaded, Settings
 from rltuned.settings.keys import Rescue
 
@@ -33,25 +33,25 @@ def last_settings(folder: Path) -> Rescue | None:
     return None
 
 
-def salted(loaded: Loaded, memory: Memory, at: float) -> Loaded:
+def salted(loaded: Loaded, journal: Journal, at: float) -> Loaded:
     """Settings with the salt that is in force: that of the settings, else the kept one, drawn now
     if there is none. Where the journal cannot be used nothing is written, and any salt will do.
     """
-    if (found := kept_salt(loaded, memory)) is not None:
+    if (found := kept_salt(loaded, journal)) is not None:
         return found
     drawn = secrets.token_hex(16)
     with suppress(JournalError):
-        memory.alter(SALT, lambda kept: kept or drawn, at)
-    return kept_salt(loaded, memory) or _with(loaded, canary_salt=drawn)
+        journal.alter(SALT, lambda kept: kept or drawn, at)
+    return kept_salt(loaded, journal) or _with(loaded, canary_salt=drawn)
 
 
-def kept_salt(loaded: Loaded, memory: Recall) -> Loaded | None:
+def kept_salt(loaded: Loaded, journal: Journal) -> Loaded | None:
     """The same for a command that only looks: nothing is drawn; None = the salt is not known."""
     ladder = loaded.settings.ladder
     if ladder.canary_salt or ladder.switchback() is None:
         return loaded
     with suppress(JournalError):
-        if found := memory.recall(SALT):
+        if found := journal.recall(SALT):
             return _with(loaded, canary_salt=str(found))
     return None
 

@@ -12,8 +12,6 @@ the lease puts that into its own journal first. A change thus has one owner at e
 """
 
 import fcntl
-import json
-import math
 import os
 import secrets
 import socket
@@ -21,24 +19,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rltuned.daemon.clock import SystemClock
-from rltuned.domain.plan import OWNED
 from rltuned.errors import JournalError
 from rltuned.files import write_whole
 from rltuned.journal.journal import Journal
-from rltuned.journal.owned import COLUMNS, OwnedRow, columns_of
 from rltuned.settings.keys import Rescue, Settings
 from rltuned.slurm.run import Readings, longest_s
 from rltuned.trusted import flaw_of, read_trusted
@@ -50,9 +38,7 @@ GONE_JOBS: Final = 1000
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _BYTES: Final = 512
 _MOST_BYTES: Final = 256 * 1024 * 1024
-_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _STRICT: Final = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-_ROW: Final = TypeAdapter(OwnedRow, config=ConfigDict(arbitrary_types_allowed=True))
 
 
 class LeaseRecord(BaseModel):
@@ -63,51 +49,24 @@ class LeaseRecord(BaseModel):
     model_config = _STRICT
 
     term: int = Field(ge=0)
-    holder: str = Field(pattern=f"^(?:{_NAME})?$", max_length=255)
-    word: str = Field("", max_length=32)
+    holder: str
+    word: str = ""
     beat: int = Field(ge=0)
     released: bool
 
 
-def _json(text: str) -> Any:
-    """Raises ValueError: it is none."""
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-
-
-def _row_of(found: Any) -> OwnedRow:
-    """A row from the columns of its table. Raises ValueError: it is none."""
-    kind = OWNED.get(str(found.get("field"))) if isinstance(found, dict) else None
-    if kind is None:
-        raise ValueError("a row is of no field of this release")
-    lists = {name: _json(str(found.get(name))) for name in ("writes", "past")}
-    row = _ROW.validate_python({**found, **lists, "field": kind})
-    of_kind = str if kind.words else int
-    values = [v for one in row.epochs for v in (one.original, *(w[1] for w in one.writes))]
-    if row.job_id <= 0 or not all(isinstance(v, of_kind) for v in values):
-        raise ValueError(f"{kind.name} has values of another kind")
-    return row
-
-
-def _document_of(row: OwnedRow) -> dict[str, Any]:
-    return dict(zip(COLUMNS, columns_of(row), strict=True))
-
-
 class Handover(BaseModel):
-    """Everything that changes hands, and whose it was. states: such as an open circuit breaker,
-    name, value (JSON) and `at`.
+    """Everything that changes hands, and whose it was. owned: rows of that table, by column.
+    states: what the journal remembers, such as an open circuit breaker: name, JSON text, time.
     """
 
     model_config = _STRICT
 
-    format: Literal[2] = 2
     holder: str
     term: int = Field(ge=1)
     cluster: str
-    owned: tuple[Annotated[Any, PlainValidator(_row_of), PlainSerializer(_document_of)], ...] = ()
-    states: tuple[dict[Literal["name", "value", "at"], str | float], ...] = ()
+    owned: tuple[dict[str, Any], ...] = ()
+    states: tuple[tuple[str, str, float], ...] = ()
 
 
 def published(folder: Path) -> Handover | None:
@@ -126,25 +85,12 @@ def published(folder: Path) -> Handover | None:
 def pack(journal: Journal, cluster: str, holder: str, term: int) -> Handover:
     """What a journal holds of a cluster, for another daemon to go on with."""
     rows, states = journal.pack(cluster, GONE_JOBS)
-    return Handover.model_construct(
-        format=2,
-        holder=holder,
-        term=term,
-        cluster=cluster,
-        owned=tuple(rows),
-        states=tuple(dict(zip(("name", "value", "at"), state, strict=True)) for state in states),
-    )
+    return Handover(holder=holder, term=term, cluster=cluster, owned=rows, states=states)
 
 
 def unpack(journal: Journal, given: Handover) -> None:
     """Go on with what another daemon held. Raises JournalError."""
-    try:
-        states = [(str(s["name"]), str(s["value"]), float(s["at"])) for s in given.states]
-        for name, value, at in states:
-            _json(value if math.isfinite(at) else f"{name}: {at}")
-    except (KeyError, ValueError) as error:
-        raise JournalError(f"a handover's named value: {error!r}") from None
-    journal.unpack(given.cluster, given.owned, states, f"from {given.holder}")
+    journal.unpack(given.cluster, given.owned, given.states)
 
 
 def open_lease(settings: Settings | Rescue, clock: SystemClock) -> "Lease | None":
@@ -158,9 +104,9 @@ def open_lease(settings: Settings | Rescue, clock: SystemClock) -> "Lease | None
     lease_s = max(3 * daemon.interval_s, timeout_s + 2 * daemon.interval_s)
     # the same for every process of one machine with this folder, until that is started again: in
     # such a folder the journal's lock lets only one write
-    word, state_dir = secrets.token_hex(8), daemon.state_dir
+    word = secrets.token_hex(8)
     with suppress(OSError):
-        folder, boot = state_dir.stat(), BOOT_ID.read_text()
+        folder, boot = daemon.state_dir.stat(), BOOT_ID.read_text()
         word = sha256(f"{boot} {folder.st_dev} {folder.st_ino}".encode()).hexdigest()[:16]
     return Lease(ha.lease_dir, host, lease_s, timeout_s, clock.readings, word=word)
 
@@ -185,17 +131,15 @@ class Lease:
         *,
         word: str,
     ) -> None:
-        self.folder = folder
-        self.host = host
-        self._path = folder / FILE
-        self._lease_s = lease_s
-        self._margin_s = margin_s
-        self._readings = readings
-        self._word = word
+        self.folder, self.host = folder, host
+        self._path, self._word = folder / FILE, word
+        self._lease_s, self._margin_s, self._readings = lease_s, margin_s, readings
         self._term: int | None = None  # of our turn, while we hold it
         self._renewed: tuple[float, ...] = ()
         self._watched: tuple[tuple[int, int], tuple[float, ...]] | None = None
         self._left: Handover | None = None  # what we published last
+
+    # -- what changes hands -----------------------------------------------------------------------
 
     def take(self, acting: str, journal: Journal, cluster: str) -> str:
         """Be the one that writes, if the slurmctld here acts; why it is not, empty = it is."""
@@ -245,27 +189,25 @@ class Lease:
         overwrite its successor's file later.
         """
         path = self.folder / HANDOVER_FILE
-        with self._locked() as file:
-            if _read(file).term != held.term:
+        with self._locked() as (_, seen):
+            if seen.term != held.term:
                 raise _TakenError("the lease was taken by another daemon")
-            try:
-                write_whole(path, held.model_dump_json().encode())
-            except OSError as error:
-                raise JournalError(f"{path}: {error.strerror or error}") from None
+            write_whole(path, held.model_dump_json().encode())
+
+    # -- who may write ----------------------------------------------------------------------------
 
     def claim(self, acting: str) -> str:
         """Take or renew the lease when the slurmctld here acts, else give it up; why nothing may be
         written, empty = it may.
         """
         try:
-            with self._locked() as file:
-                return self._claimed(file, acting)
+            with self._locked() as (file, seen):
+                return self._claimed(file, seen, acting)
         except JournalError as error:
             return str(error)
 
-    def _claimed(self, file: int, acting: str) -> str:
-        now, seen = self._readings(), _read(file)
-        mark = (seen.term, seen.beat)
+    def _claimed(self, file: int, seen: LeaseRecord, acting: str) -> str:
+        now, mark = self._readings(), (seen.term, seen.beat)
         if self._watched is None or self._watched[0] != mark:
             self._watched = (mark, now)
         if acting != self.host:
@@ -278,12 +220,14 @@ class Lease:
             self._term = None
             another = " (another daemon of this name)" if seen.holder == self.host else ""
             return f"{seen.holder}{another} holds the lease"
-        term = seen.term if seen.term == self._term else seen.term + 1
-        record = LeaseRecord(
-            term=term, holder=self.host, word=self._word, beat=seen.beat + 1, released=False
-        )
-        _write(file, record)
-        self._term, self._renewed = term, now
+        self._term, self._renewed = seen.term + (seen.term != self._term), now
+        _write(
+            file,
+            LeaseRecord(
+                term=self._term, holder=self.host, word=self._word, beat=seen.beat + 1,
+                released=False,
+            ),
+        )  # fmt: skip
         return ""
 
     def trouble(self) -> str:
@@ -310,22 +254,21 @@ class Lease:
         seen = self._look()
         if isinstance(seen, str):
             return f"not sent: {seen}"
-        if seen.released or seen.holder in {"", self.host}:
-            return ""
-        return f"not sent: {seen.holder} holds the lease"
+        is_free = seen.released or seen.holder in {"", self.host}
+        return "" if is_free else f"not sent: {seen.holder} holds the lease"
 
     def close(self) -> None:
         """Give it up, so that the other need not wait. What fails here, time corrects."""
         if self._term is not None:
-            with suppress(JournalError), self._locked() as file:
-                self._give_up(file, _read(file))
+            with suppress(JournalError), self._locked() as (file, seen):
+                self._give_up(file, seen)
             self._term = None
 
     def _look(self) -> LeaseRecord | str:
         """What the file says, or why it cannot be read."""
         try:
-            with self._locked() as file:
-                return _read(file)
+            with self._locked() as (_, seen):
+                return seen
         except JournalError as error:
             return str(error)
 
@@ -338,41 +281,34 @@ class Lease:
         self._term = None
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """The open file, locked: on a network file system the lock also drops cached content."""
+    def _locked(self) -> Iterator[tuple[int, LeaseRecord]]:
+        """The open file, locked, and what it says: an empty file is a lease that was never held. On
+        a network file system the lock also drops cached content.
+        """
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 for at, status in (self._path, os.fstat(file)), (self.folder, self.folder.stat()):
-                    flaw = flaw_of(at, status)
-                    if flaw is not None:
+                    if (flaw := flaw_of(at, status)) is not None:
                         raise PermissionError(0, flaw.reason)
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                yield file
+                never = b'{"term": 0, "holder": "", "beat": 0, "released": true}'
+                yield file, LeaseRecord.model_validate_json(os.pread(file, 2 * _BYTES, 0) or never)
             finally:
                 os.close(file)
         except BlockingIOError:
-            raise JournalError(
-                f"{self._path}: the other daemon is at it; next cycle again"
-            ) from None
+            why = "the other daemon is at it; next cycle again"
+            raise JournalError(f"{self._path}: {why}") from None
         except ValidationError:
-            raise JournalError(
-                f"{self._path}: is not a lease; when no other daemon runs, remove it"
-            ) from None
+            why = "is not a lease; when no other daemon runs, remove it"
+            raise JournalError(f"{self._path}: {why}") from None
         except OSError as error:
-            raise JournalError(f"{self._path}: {error.strerror or error}") from None
+            place = error.filename or self._path
+            raise JournalError(f"{place}: {error.strerror or error}") from None
 
 
 class _TakenError(JournalError):
     """Another daemon has taken the lease."""
-
-
-def _read(file: int) -> LeaseRecord:
-    """What it says; an empty file is a lease that was never held."""
-    raw = os.pread(file, 2 * _BYTES, 0)
-    if not raw:
-        return LeaseRecord(term=0, holder="", word="", beat=0, released=True)
-    return LeaseRecord.model_validate_json(raw)
 
 
 def _write(file: int, record: LeaseRecord) -> None:

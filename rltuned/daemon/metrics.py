@@ -208,14 +208,14 @@ JOBS: Final[tuple[Row, ...]] = (
     counter(
         "rltuned_sla_jobs",
         "Jobs of a class of [[sla]] that started, or that wait longer than promised, each once.",
-        _of(lambda status: {one.name: n.jobs for one, n in status.promises.items()}),
+        _of(lambda status: {one.name: n for one, (n, _) in status.promises.items()}),
         labels={"class": FREE},
     ),
     counter(
         "rltuned_sla_breaches",
         "Jobs of a class of [[sla]] that waited longer than promised, counted when they pass the "
         "bound.",
-        _of(lambda status: {one.name: n.breaches for one, n in status.promises.items()}),
+        _of(lambda status: {one.name: n for one, (_, n) in status.promises.items()}),
         labels={"class": FREE},
     ),
     gauge(

@@ -71,10 +71,6 @@ class Fate(StrEnum):
 
 UNDONE: Final = frozenset({Fate.UNKNOWN, Fate.REFUSED, Fate.FAILED, Fate.WAITING})
 """Fates that leave something owned in the queue."""
-_TRIED_AGAIN: Final = frozenset({Fate.FAILED, Fate.WAITING})
-"""Fates that Slurm may turn without anybody's doing."""
-_TOLD: Final = frozenset({Fate.FAILED, Fate.UNKNOWN, Fate.REFUSED})
-"""Fates of which the line that says how far a restore is has the reason."""
 _FATES: Final = {
     Result.APPLIED: Fate.RESTORED,
     Result.GONE: Fate.GONE,
@@ -95,10 +91,9 @@ class Restored:
     detail: str
     soon: bool = False
 
-
-def is_complete(items: Iterable[Restored]) -> bool:
-    """Whether nothing owned is known to be left behind."""
-    return not any(item.fate in UNDONE for item in items)
+    @property
+    def key(self) -> tuple[JobKey, Field]:
+        return self.claim.key, self.claim.field
 
 
 @dataclass(slots=True)
@@ -113,7 +108,7 @@ class Effort:
     tell: Callable[[str], None] = lambda _: None
     unnoted: str = ""
     done: set[tuple[JobKey, Field]] = field(default_factory=set)
-    refused: "dict[tuple[JobKey, Field], Restored]" = field(default_factory=dict)
+    refused: dict[tuple[JobKey, Field], Restored] = field(default_factory=dict)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -124,6 +119,71 @@ class Effort:
             raise
         except JournalError as error:
             self.unnoted = str(error)
+
+    def carry_out(
+        self,
+        planned: Iterable[tuple[OwnedRow, Restored | Action]],
+        apply: Callable[[Plan], Sequence[Outcome]],
+    ) -> list[Restored]:
+        """Send the first actions, what Slurm has refused last; the others wait for the next pass.
+        planned: of each row its action, or what becomes of it without one.
+        """
+        sends, done = list[tuple[OwnedRow, Action]](), list[Restored]()
+        for row, one in planned:
+            if isinstance(one, Restored):
+                done.append(one)
+            else:
+                sends.append((row, one))
+        sends.sort(key=lambda send: (send[0].key, send[0].field) in self.refused)
+        now, later = sends[:AT_ONCE], sends[AT_ONCE:]
+        outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
+        for (row, action), outcome in zip(now, outcomes, strict=True):
+            sent = Restored(row, _FATES[outcome.result], outcome.detail or action.done())
+            done.append(sent)
+            if sent.fate is Fate.REFUSED:
+                self.refused[sent.key] = sent
+            elif sent.fate is Fate.RESTORED and self.unnoted:
+                self.done.add(sent.key)
+        waits = (Restored(row, Fate.WAITING, "not tried yet") for row, _ in later)
+        return done + [self.refused.get(one.key, one) for one in waits]
+
+    def persist(self, one_pass: Callable[[], list[Restored]], clock: Clock) -> tuple[Restored, ...]:
+        """Repeat a pass until nothing is left, Slurm refuses for good, or patience is out. Raises
+        BackendError, SnapshotError: none succeeded.
+        """
+        found: dict[tuple[JobKey, Field], Restored] = {}
+        has_seen, since_s, pause_s, settled = False, clock.monotonic(), PAUSE_S, 0
+        while True:
+            before, error = {key: (item.fate, item.detail) for key, item in found.items()}, None
+            try:
+                found |= {item.key: item for item in one_pass()}
+                has_seen = True
+            except (BackendError, SnapshotError) as failed:
+                error = failed
+            left = [item for item in found.values() if item.fate in UNDONE]
+            if len(found) - len(left) > settled:
+                settled, since_s, pause_s = len(found) - len(left), clock.monotonic(), PAUSE_S
+            fates, idle_s = {item.fate for item in left}, clock.monotonic() - since_s
+            stalled = error is not None or Fate.FAILED in fates
+            # what Slurm refuses twice, it refuses; the row itself notes each try
+            same = before == {key: (item.fate, item.detail) for key, item in found.items()}
+            done = not (stalled or Fate.WAITING in fates) and (same or not left)
+            unseen_s = UNSEEN_S if any(item.soon for item in left) else 0.0
+            least_s = self.patience_s if stalled else min(unseen_s, self.patience_s)
+            if (stalled or done) and idle_s >= least_s:
+                break
+            pause_s = PAUSE_S if done else pause_s if stalled else 0.0  # the next need not wait
+            given = sum(item.fate is Fate.RESTORED for item in found.values())
+            counted = f"{given} of {len(found)} restored, {len(left)} left" if found else ""
+            why = next((i.detail for i in left if i.fate is not Fate.WAITING), "")
+            then = f"; next try in {pause_s:.0f} s" if pause_s else ""
+            self.tell("; ".join(part for part in (counted, str(error or why)) if part) + then)
+            if clock.wait(pause_s):
+                break
+            pause_s = min(max(PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)
+        if error is not None and not has_seen:
+            raise error
+        return tuple(found.values())
 
 
 def asked_jobs(
@@ -154,7 +214,7 @@ def restore(
         return ()
     journal.claim()
     work = Effort() if effort is None else effort
-    return persist(lambda: _by_journal(undoer, journal, clock, asked, work), clock, work)
+    return work.persist(lambda: _by_journal(undoer, journal, clock, asked, work), clock)
 
 
 def _brings_back(undoer: Undoer, journal: Journal) -> bool:
@@ -162,15 +222,15 @@ def _brings_back(undoer: Undoer, journal: Journal) -> bool:
     if journal.is_blank():
         return False
     try:
-        seen = undoer.look()
+        return any(map(may_carry, undoer.look().pending))
     except (BackendError, SnapshotError):
         return False  # a service that owns nothing must stop even while Slurm is away
-    return any(map(may_carry, seen.pending))
 
 
 def _by_journal(
     undoer: Undoer, journal: Journal, clock: Clock, asked: AskedJob | None, work: Effort
 ) -> list[Restored]:
+    """One pass."""
     seen = undoer.look()
     owned = journal.owned(seen.cluster)
     jobs = tuple(replace(j, owned=owned.get(j.key)) for j in seen.pending)
@@ -178,20 +238,15 @@ def _by_journal(
         journal.reclaim(seen.cluster, jobs, clock.now())
     pending = {j.key: j for j in jobs}
     every = [row for row in journal.claims(seen.cluster) if (row.key, row.field) not in work.done]
+    frozen = {row.key for row in every if row.field is PRIORITY}
     meant = [row for row in every if _is_meant(asked, row, pending.get(row.key))]
-    frozen = {row.key for row in meant if row.field is PRIORITY}
     if 0 in seen.hidden_ids():  # not every job shows, and nobody knows which
         missed = journal.missed(seen.cluster, clock.now() - ENDED_S)
         meant = [row for row in missed if _is_meant(asked, row, None)] + meant
-    done: list[Restored] = []
-    planned: list[tuple[OwnedRow, Action]] = []
-    for row in meant:
-        job = pending.get(row.key)
-        verdict = _judge(row, job, seen, clock.now(), is_frozen=row.key in frozen)
-        if isinstance(verdict, Restored):
-            done.append(verdict)
-        else:
-            planned.append((row, verdict))
+    planned = [
+        (row, _judge(row, pending.get(row.key), seen, clock.now(), is_frozen=row.key in frozen))
+        for row in meant
+    ]
     keys = {row.key for row in every}
     with work.noting():
         journal.close_gone(seen.cluster, keys - seen.left_out(keys))
@@ -207,18 +262,13 @@ def _by_journal(
                 journal.settle(ticket, outcomes, at=clock.now())
         return outcomes
 
-    sent = _carry_out(planned, noted, work)
-    if work.unnoted:
-        work.done |= {(r.claim.key, r.claim.field) for r in sent if r.fate is Fate.RESTORED}
-    return done + sent
+    return work.carry_out(planned, noted)
 
 
 def _is_meant(asked: AskedJob | None, row: OwnedRow, job: PendingJob | None) -> bool:
     """job: the row's, as the queue shows it; None = it is not pending any more."""
-    if asked is None:
-        return True
-    if not asked.is_on(row.cluster):
-        return False
+    if asked is None or not asked.is_on(row.cluster):
+        return asked is None
     return asked.named(row.job_id, row.address) if job is None else asked.means(job)
 
 
@@ -234,8 +284,7 @@ def _judge(
     if kind.under not in {None, system}:
         why = (
             f"Slurm runs with priority/{system}, which shows and counts no {kind.label}; it keeps "
-            "this one, and `rltuned restore --all` restores it once priority/multifactor runs "
-            "again"
+            "this one, and `rltuned restore --all` restores it once priority/multifactor runs again"
         )
         return Restored(row, Fate.UNKNOWN, why)
     if kind.words and not kind.takes(row.original):
@@ -245,7 +294,12 @@ def _judge(
     if action is None:
         # of a job just released the next pass of the scheduler says when it became eligible
         soon = not is_frozen and job.priority > 0 and (job.eligible_at or 0.0) <= now
-        return Restored(row, Fate.UNKNOWN, _of_hidden(row, job), soon and not kind.words)
+        why = f"Slurm does not show its {kind.label} now"
+        if job.held_by or job.reason == "JobArrayTaskLimit":
+            # what cannot be compared may be another user's; a command that starts no job is safe
+            undo = f"scontrol update JobId={job.address} {kind.argument}={row.original or 0}"
+            why += f"; unless another user has set it, {undo} restores it and starts nothing"
+        return Restored(row, Fate.UNKNOWN, why, soon and not kind.words)
     return _left_alone(row, job, action) or action
 
 
@@ -263,16 +317,6 @@ def _left_alone(row: OwnedRow, job: PendingJob, action: Action) -> Restored | No
     if action.field is RELEASE and job.nice not in {0, nice}:  # rltuned's number cleared it
         return Restored(row, Fate.CHANGED, f"nice is {job.nice}, it was {nice} before")
     return None
-
-
-def _of_hidden(row: OwnedRow, job: PendingJob) -> str:
-    """What cannot be compared may be another user's; a command that starts no job is safe."""
-    why = f"Slurm does not show its {row.field.label} now"
-    if not job.held_by and job.reason != "JobArrayTaskLimit":
-        return why
-    undo = f"scontrol update JobId={job.address} {row.field.argument}={row.original or 0}"
-    stays = "held" if job.held_by else "at its array's limit"
-    return f"{why}; unless another user has set it, {undo} restores it and the job stays {stays}"
 
 
 def unknown_numbers(
@@ -311,7 +355,7 @@ def restore_shown(
 
     def one_pass() -> list[Restored]:
         seen = undoer.look()
-        planned: list[tuple[OwnedRow, Action]] = []
+        planned = list[tuple[OwnedRow, Action]]()
         jobs = asked_jobs(seen, asked, scope)
         # under priority/basic a released job goes behind all others: the oldest goes first
         for job in sorted(jobs, key=lambda job: (job.ages_since, job.job_id)):
@@ -324,72 +368,6 @@ def restore_shown(
                 continue
             row = OwnedRow(seen.cluster, *job.key, kind, job.address, action.old)
             planned.append((row, action))
-        return _carry_out(planned, undoer.apply, effort)
+        return effort.carry_out(planned, undoer.apply)
 
-    return persist(one_pass, clock, effort)
-
-
-# -- until it is done -------------------------------------------------------------------------
-
-
-def _carry_out(
-    planned: Sequence[tuple[OwnedRow, Action]],
-    apply: Callable[[Plan], Sequence[Outcome]],
-    work: Effort,
-) -> list[Restored]:
-    """Send the first of them, what Slurm has refused last; the others wait for the next pass."""
-    refused = work.refused
-    tried = sorted(planned, key=lambda one: (one[0].key, one[0].field) in refused)
-    now, later = tried[:AT_ONCE], tried[AT_ONCE:]
-    outcomes = apply(Plan(tuple(action for _, action in now))) if now else ()
-    sent = [
-        Restored(row, _FATES[outcome.result], outcome.detail or outcome.action.done())
-        for (row, _), outcome in zip(now, outcomes, strict=True)
-    ]
-    refused |= {(r.claim.key, r.claim.field): r for r in sent if r.fate is Fate.REFUSED}
-    return sent + [
-        refused.get((row.key, row.field)) or Restored(row, Fate.WAITING, "not tried yet")
-        for row, _ in later
-    ]
-
-
-def persist(
-    one_pass: Callable[[], list[Restored]], clock: Clock, effort: Effort
-) -> tuple[Restored, ...]:
-    """Repeat a pass until nothing is left, Slurm refuses for good, or patience is out. Raises
-    BackendError, SnapshotError: none succeeded.
-    """
-    found: dict[tuple[JobKey, Field], Restored] = {}
-    has_seen, since_s, pause_s, settled = False, clock.monotonic(), PAUSE_S, 0
-    while True:
-        before, error = {key: (item.fate, item.detail) for key, item in found.items()}, None
-        try:
-            found |= {(item.claim.key, item.claim.field): item for item in one_pass()}
-            has_seen = True
-        except (BackendError, SnapshotError) as failed:
-            error = failed
-        left = [item for item in found.values() if item.fate in UNDONE]
-        if len(found) - len(left) > settled:
-            settled, since_s, pause_s = len(found) - len(left), clock.monotonic(), PAUSE_S
-        fates, idle_s = {item.fate for item in left}, clock.monotonic() - since_s
-        stalled = error is not None or Fate.FAILED in fates
-        # what Slurm refuses twice, it refuses; the row itself notes each try
-        same = before == {key: (item.fate, item.detail) for key, item in found.items()}
-        done = not (error or fates & _TRIED_AGAIN) and (same or not left)
-        unseen = any(item.soon for item in left)
-        if done and (not unseen or idle_s >= min(UNSEEN_S, effort.patience_s)):
-            break
-        if stalled and not done and idle_s >= effort.patience_s:
-            break
-        pause_s = PAUSE_S if done else pause_s if stalled else 0.0  # the next need not wait
-        why = next((i.detail for i in left if i.fate in _TOLD), "")
-        given = sum(item.fate is Fate.RESTORED for item in found.values())
-        counted = f"{given} of {len(found)} restored, {len(left)} left" if found else ""
-        then = f"; next try in {pause_s:.0f} s" if pause_s else ""
-        effort.tell("; ".join(part for part in (counted, str(error or why)) if part) + then)
-        if clock.wait(pause_s):
-            break
-        pause_s = min(max(PAUSE_S, 2 * pause_s), LONGEST_PAUSE_S)
-    if error is not None and not has_seen:
-        raise error
-    return tuple(found.values())
+    return effort.persist(one_pass, clock)

@@ -76,14 +76,15 @@ class RunTimesStatus:
 
 
 class RunTimeLearner:
-    """Feeds a memory with what is seen, and keeps it on the disk. make: an empty memory. folder: of
-    the journal; None = nothing is kept. history: asks sacct; None = it is not asked.
-    salt: fingerprint of the salt of the kinds, for the file.
+    """Feeds a memory with what is seen, and keeps it on the disk. make: an empty memory; None =
+    nothing is predicted, and what jobs use of their limits is learned by the looks alone. folder:
+    of the journal; None = nothing is kept. history: asks sacct; None = it is not asked. salt:
+    fingerprint of the salt of the kinds, for the file.
     """
 
     def __init__(
         self,
-        make: Callable[[], RunTimeMemory],
+        make: Callable[[], RunTimeMemory] | None,
         folder: Path | None,
         log: Log,
         *,
@@ -91,89 +92,86 @@ class RunTimeLearner:
         salt: str = "",
     ) -> None:
         self._make, self._folder, self._log = make, folder, log
-        self._history = history
-        self._salt = salt
+        self._history, self._salt = history, salt
         self._loader: threading.Thread | None = None
         self._loaded: tuple[RunTimeMemory, Source, str] | None = None
-        self._memory: RunTimeMemory | None = None
+        self._limits, self.predicts = LimitMemory(), make is not None
+        self.memory: RunTimeMemory | None = None  # what can be asked for predictions
         self._waiting: list[JobRun] = []  # ended, and not fed to a memory yet
         self._cluster, self._seen_at, self._saved_at = "", 0.0, 0.0
         self._size_of: SizeOf = gpus_of
-        self.status = RunTimesStatus()
-
-    @property
-    def memory(self) -> RunTimeMemory | None:
-        """What can be asked for predictions; None = nothing yet, or no more."""
-        return self._memory
+        self.status = RunTimesStatus(Source.OFF if make is None else Source.LOADING)
 
     def look(
         self, seen: Snapshot, runs: RunNews = _NO_NEWS, context: Context = NO_CONTEXT
     ) -> Context:
         """Take in one look; the context with predictions. Never raises: faults are in status."""
+        self._size_of = Sizes(Capacity.of(seen)).of
+        if self._make is None:
+            for run in runs.ended:
+                user = hash(run.job.user) if run.job.user else None
+                size = self._size_of(run.job.request, partitions_of(run.job))
+                self._limits.note(user, run.run_s, run.job.request.time_limit_s, size)
+            return replace(context, limit_use=self._limits.use)
         try:
             if self.status.source is not Source.OFF:
-                self._size_of = _sizes(seen)
                 self._waiting += runs.ended
-                if self._is_ready(seen):
-                    self._feed(seen, runs)
-                    self._save(float(seen.taken_at))
-                    return self._predicted(seen, context)
+                memory = self._ready(self._make, seen)
+                if memory is not None:
+                    self._feed(memory, seen, runs)
+                    self._save(memory, float(seen.taken_at))
+                    known = memory.predicted(seen.pending) if memory.is_known else {}
+                    return replace(context, run_times=known, limit_use=memory.limit_use)
         except BUGS as error:
             self._fault(error)
         return context
 
     def of_running(self, seen: Snapshot) -> dict[JobId, RunTime]:
         """What is predicted of the whole runs of those that run."""
-        memory = self._memory
+        memory = self.memory
         return memory.predicted(seen.running) if memory is not None and memory.is_known else {}
 
     def exchange(self, make: Callable[[], RunTimeMemory]) -> None:
         """Predict with another network from now on; what was learned stays."""
-        self._make = make
-        if self._memory is not None:
-            self._memory.logits = make().logits
+        if self._make is not None:
+            self._make = make
+            if self.memory is not None:
+                self.memory.logits = make().logits
 
     def close(self) -> None:
-        if self._memory is not None:
-            self._save(self._seen_at + SAVED_EVERY_S)
+        if self.memory is not None:
+            self._save(self.memory, self._seen_at + SAVED_EVERY_S)
 
     # -- the beginning ----------------------------------------------------------------------------
 
-    def _is_ready(self, seen: Snapshot) -> bool:
-        """Whether there is a memory of this cluster; the first call begins to make it."""
+    def _ready(self, make: Callable[[], RunTimeMemory], seen: Snapshot) -> RunTimeMemory | None:
+        """The memory of this cluster; the first call begins to make it. None = it is not ready."""
         if self._cluster != seen.cluster:
-            self._cluster, self._memory, self._loaded = seen.cluster, None, None
+            self._cluster, self.memory, self._loaded = seen.cluster, None, None
             self._waiting = []
-            at = float(seen.taken_at)
             self._loader = threading.Thread(
-                target=self._load, args=(seen.cluster, at), name="run-times", daemon=True
-            )
+                target=self._load, args=(make, seen.cluster, float(seen.taken_at)),
+                name="run-times", daemon=True,
+            )  # fmt: skip
             self._loader.start()
             self._loader.join(FIRST_WAIT_S)
-        if self._memory is None and self._loaded is not None:
-            (memory, source, trouble), self._loaded = self._loaded, None
-            self._memory, self._saved_at = memory, float(seen.taken_at)
+        if self.memory is None and self._loaded is not None:
+            (self.memory, source, trouble), self._loaded = self._loaded, None
+            self._saved_at = float(seen.taken_at)
             self._note(source=source, trouble=trouble)
-            counts = {"ends": memory.ends, "kinds": len(memory)}
+            counts = {"ends": self.memory.ends, "kinds": len(self.memory)}
             self._log.info("run_times", source=source.value, **counts, trouble=trouble)
-        return self._memory is not None
+        return self.memory
 
-    def _empty(self) -> RunTimeMemory:
-        memory = self._make()
-        memory.size_of = self._size_of
-        return memory
-
-    def _load(self, cluster: str, now: float) -> None:
+    def _load(self, make: Callable[[], RunTimeMemory], cluster: str, now: float) -> None:
         """In a thread of its own: the file, then sacct; an error leaves what there is."""
-        memory, since, why = self._empty(), now - HISTORY_S, list[str]()
-        source = Source.LOOKS
+        memory, source, since, why = self._empty(make), Source.LOOKS, now - HISTORY_S, list[str]()
         try:
-            kept_at = self._restore(memory, cluster, now)
-            if kept_at is not None:
+            if (kept_at := self._restored(memory, cluster, now)) is not None:
                 source, since = Source.FILE, max(since, kept_at)
         except (*BUGS, MemoryError) as error:
             why.append(f"what was learned is not used: {str(error) or type(error).__name__}")
-            memory = self._empty()
+            memory = self._empty(make)
         try:
             ended = None if self._history is None else self._history(since, now)
             if ended:
@@ -184,11 +182,16 @@ class RunTimeLearner:
             why.append(str(error))
         except BUGS as error:
             why.append(f"{type(error).__name__}: {error}")
-            memory, source = self._empty(), Source.LOOKS
+            memory, source = self._empty(make), Source.LOOKS
         if threading.current_thread() is self._loader:  # else another cluster is seen by now
             self._loaded = memory, source, "; ".join(why)
 
-    def _restore(self, memory: RunTimeMemory, cluster: str, now: float) -> float | None:
+    def _empty(self, make: Callable[[], RunTimeMemory]) -> RunTimeMemory:
+        memory = make()
+        memory.size_of = self._size_of
+        return memory
+
+    def _restored(self, memory: RunTimeMemory, cluster: str, now: float) -> float | None:
         """Take over what the last file holds; when it was written. None = there is none."""
         found = None if self._folder is None else read_learned(self._folder)
         if found is None:
@@ -201,10 +204,7 @@ class RunTimeLearner:
 
     # -- each look --------------------------------------------------------------------------------
 
-    def _feed(self, seen: Snapshot, runs: RunNews) -> None:
-        memory = self._memory
-        if memory is None:
-            return
+    def _feed(self, memory: RunTimeMemory, seen: Snapshot, runs: RunNews) -> None:
         memory.size_of = self._size_of
         ended, self._waiting = self._waiting, []
         here: dict[JobKey, Job] = {key_of(job): job for job in seen.pending}
@@ -216,33 +216,21 @@ class RunTimeLearner:
         self._seen_at = float(seen.taken_at)
         self._note()
 
-    def _predicted(self, seen: Snapshot, context: Context) -> Context:
-        memory = self._memory
-        if memory is None:
-            return context
-        predicted = memory.predicted(seen.pending) if memory.is_known else {}
-        return replace(context, run_times=predicted, limit_use=memory.limit_use)
-
     def _note(self, **changed: Any) -> None:
-        memory = self._memory
-        if memory is not None:
+        if (memory := self.memory) is not None:
             error = None if math.isnan(memory.error) else float(memory.error)
             changed |= {"ends": memory.ends, "kinds": len(memory), "error": error}
             changed["limit_share"] = memory.limit_share
         self.status = replace(self.status, **changed)
 
-    def _save(self, now: float) -> None:
+    def _save(self, memory: RunTimeMemory, now: float) -> None:
         """Every SAVED_EVERY_S; a disk that cannot take it is logged and tried again then."""
-        if (
-            self._memory is None
-            or self._folder is None
-            or 0 <= now - self._saved_at < SAVED_EVERY_S
-        ):
+        if self._folder is None or 0 <= now - self._saved_at < SAVED_EVERY_S:
             return
         self._saved_at = now
         about = Learned(cluster=self._cluster, salt=self._salt, seen_at=self._seen_at)
         try:
-            keep_learned(self._folder, about, self._memory.to_bytes())
+            keep_learned(self._folder, about, memory.to_bytes())
         except JournalError as error:
             self._log.warning("run_times_not_kept", detail=str(error))
             self._note(trouble=str(error))
@@ -250,47 +238,8 @@ class RunTimeLearner:
     def _fault(self, error: Exception) -> None:
         """Begin again with what the disk has, or not at all after STRIKES."""
         self._log.error("run_times_fault", exc_info=error)
-        faults = self.status.faults + 1
-        self._memory, self._cluster = None, ""
+        faults, self.memory, self._cluster = self.status.faults + 1, None, ""
+        source = Source.OFF if faults >= STRIKES else Source.LOADING
         self.status = RunTimesStatus(
-            source=Source.OFF if faults >= STRIKES else Source.LOADING,
-            faults=faults,
-            trouble=f"{type(error).__name__}: {error}",
+            source=source, faults=faults, trouble=f"{type(error).__name__}: {error}"
         )
-
-
-class LimitUseLearner:
-    """In place of predictions, where they are switched off: what jobs use of their limits, by the
-    daemon's own looks alone.
-    """
-
-    def __init__(self) -> None:
-        self._limits = LimitMemory()
-
-    @property
-    def status(self) -> None:
-        """There is no memory."""
-        return
-
-    def look(
-        self, seen: Snapshot, runs: RunNews = _NO_NEWS, context: Context = NO_CONTEXT
-    ) -> Context:
-        """Take in one look; the context with what was learned."""
-        size_of = _sizes(seen)
-        for run in runs.ended:
-            job = run.job
-            size = size_of(job.request, partitions_of(job))
-            user = hash(job.user) if job.user else None
-            self._limits.note(user, run.run_s, job.request.time_limit_s, size)
-        return replace(context, limit_use=self._limits.use)
-
-    def of_running(self, _: Snapshot) -> dict[JobId, RunTime]:
-        """Nothing is predicted."""
-        return {}
-
-    def close(self) -> None:
-        """Nothing is kept."""
-
-
-def _sizes(seen: Snapshot) -> SizeOf:
-    return Sizes(Capacity.of(seen)).of

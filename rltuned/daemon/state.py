@@ -10,10 +10,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
-from rltuned.daemon.breaker import Effect
-
 FRESH_CYCLES: Final = 3
 """So many intervals after the last result the daemon is no longer ready."""
 
@@ -24,62 +20,61 @@ Level = Literal["ok", "notice", "warning", "bad"]
 class HealthState(StrEnum):
     """What the daemon does, by what an operator wants first to read: faults, then what it may do.
     The value is the label of the metric and the word in log lines, JSON and the journal; then the
-    sentence, and the level and the word that the page shows.
+    sentence, and the level that the page shows.
     """
 
     sentence: str
     level: Level
-    word: str
 
-    def __new__(cls, value: str, sentence: str, level: Level, word: str) -> Self:
+    def __new__(cls, value: str, sentence: str, level: Level) -> Self:
         made = str.__new__(cls, value)
         made._value_ = value
-        made.sentence, made.level, made.word = sentence, level, word
+        made.sentence, made.level = sentence, level
         return made
 
     JOURNAL_UNUSABLE = (
-        "journal_unusable", "nothing is written: the journal cannot be used: {detail}", "bad",
-        "Not writing",
-    )  # fmt: skip
-    RIVAL_SUSPECTED = "rival_suspected", "nothing is written: {detail}", "bad", "Not writing"
-    NUMBERS_UNEXPLAINED = (
-        "numbers_unexplained", "nothing is written: {detail}", "bad", "Not writing",
-    )  # fmt: skip
-    CLOCK_OFF = "clock_off", "nothing is written: {detail}", "bad", "Not writing"
-    SLURM_UNREACHABLE = (
-        "slurm_unreachable", "Slurm does not answer: {detail}", "bad", "Slurm is away",
-    )  # fmt: skip
-    NO_RESULT = (
-        "no_result", "the last cycle came to no result ({detail}); see the log", "bad", "No result",
-    )  # fmt: skip
-    STALE = "stale", "the last result is {detail}", "bad", "Out of date"
+        "journal_unusable",
+        "nothing is written: the journal cannot be used: {detail}",
+        "bad",
+    )
+    RIVAL_SUSPECTED = "rival_suspected", "nothing is written: {detail}", "bad"
+    NUMBERS_UNEXPLAINED = "numbers_unexplained", "nothing is written: {detail}", "bad"
+    CLOCK_OFF = "clock_off", "nothing is written: {detail}", "bad"
+    SLURM_UNREACHABLE = "slurm_unreachable", "Slurm does not answer: {detail}", "bad"
+    NO_RESULT = "no_result", "the last cycle came to no result ({detail}); see the log", "bad"
+    STALE = "stale", "the last result is {detail}", "bad"
     RELOAD_FAILED = (
-        "reload_failed", "the last reload failed, and the settings before it stay; see the log",
-        "bad", "Old settings",
-    )  # fmt: skip
+        "reload_failed",
+        "the last reload failed, and the settings before it stay; see the log",
+        "bad",
+    )
     BREAKER_OPEN = (
-        "breaker_open", "the circuit breaker of {detail} is open: Slurm's own order holds there",
-        "bad", "Breaker open",
-    )  # fmt: skip
-    NO_ROOM = "no_room", "{detail}", "warning", "Too little room"
+        "breaker_open",
+        "the circuit breaker of {detail} is open: Slurm's own order holds there",
+        "bad",
+    )
+    NO_ROOM = "no_room", "{detail}", "warning"
     """Priorities are too low for the delays, which are cut: some jobs tie."""
-    STARTING = (
-        "starting", "no cycle has come to a result since the start{detail}", "notice", "Starting",
-    )  # fmt: skip
-    SLURM_BUSY = "slurm_busy", "{detail}: this cycle is left out", "warning", "Slurm is busy"
-    DRY_RUN = "dry_run", "nothing is written: this is a dry run", "notice", "Dry run"
-    PAUSED = "paused", "nothing is written: the pause file exists", "warning", "Paused"
+    STARTING = "starting", "no cycle has come to a result since the start", "notice"
+    SLURM_BUSY = "slurm_busy", "{detail}: this cycle is left out", "warning"
+    DRY_RUN = "dry_run", "nothing is written: this is a dry run", "notice"
+    PAUSED = "paused", "nothing is written: the pause file exists", "warning"
     """Would be live, but the pause file exists."""
-    STANDBY = "standby", "nothing is written: {detail}", "notice", "Standby"
+    STANDBY = "standby", "nothing is written: {detail}", "notice"
     """Would be live, but the daemon beside the other slurmctld is the one that writes."""
-    OBSERVE = "observe", "nothing is written: the stage is observe", "notice", "Observing"
+    OBSERVE = "observe", "nothing is written: the stage is observe", "notice"
     """Only looks. What a cycle may do also while the journal cannot be used, so that nothing could
     be restored, or while another daemon seems to write."""
-    SHADOW = "shadow", "nothing is written: the stage is shadow", "notice", "Watching"
+    SHADOW = "shadow", "nothing is written: the stage is shadow", "notice"
     """Decides and compares, by its stage."""
-    LEARNING = "learning", "whether it helps is not known yet: {detail}", "ok", "Writing"
+    LEARNING = "learning", "whether it helps is not known yet: {detail}", "ok"
     """Live, with too few pairs of blocks to say whether it helps."""
-    LIVE = "live", "changes are written to Slurm", "ok", "Writing"
+    LIVE = "live", "changes are written to Slurm", "ok"
+
+    @property
+    def word(self) -> str:
+        """For the page."""
+        return self.value.replace("_", " ").capitalize()
 
 
 STATES: Final[Mapping[str, HealthState]] = {state.value: state for state in HealthState}
@@ -143,26 +138,3 @@ class Health:
                 for c in self.conditions
             ],
         }
-
-
-class KeptState(BaseModel):
-    """What the journal keeps of the state. at: Unix seconds. effect: None = no switchback."""
-
-    model_config = ConfigDict(frozen=True)
-
-    at: float
-    cluster: str
-    conditions: tuple[Condition, ...]
-    effect: Effect | None = None
-
-    @property
-    def health(self) -> Health:
-        return Health(self.conditions)
-
-
-def kept_state(kept: object) -> KeptState | None:
-    """The value that the journal keeps; None = there is none that this release can read."""
-    try:
-        return KeptState.model_validate(kept)
-    except ValidationError:
-        return None

@@ -9,13 +9,14 @@ import os
 import pwd
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from rltuned.errors import SettingsError
 from rltuned.settings import Loaded
-from rltuned.slurm.config_checks import NEEDED
+from rltuned.slurm.run import NEEDED
 from rltuned.trusted import Flaw, flaws_on, owner_of
 
 SLURM_CONF: Final = Path("/etc/slurm/slurm.conf")
@@ -50,60 +51,46 @@ def refuse_untrusted(loaded: Loaded, *, dry_run: bool = False) -> tuple[Doubt, .
 
 
 def doubts(loaded: Loaded, path: str | None = None) -> tuple[Doubt, ...]:
-    """Every place that is not trusted, each once."""
+    """Every place that is not trusted, each once. path: where Slurm's programs are; None = PATH."""
     searched = os.environ.get("PATH", "") if path is None else path
-    return tuple(dict.fromkeys((*_of_slurm(loaded, searched), *_of_ours(loaded))))
-
-
-def _of_slurm(loaded: Loaded, path: str) -> Iterator[Doubt]:
-    slurm = loaded.settings.slurm
-    also = _uids_of(_SLURM)
-    for place in _programs(slurm.bin_dir, path):
-        if not place.is_absolute():
-            flaw = Flaw(place, "PATH names a folder that is not absolute")
-            yield Doubt("slurm.bin_dir", flaw, fatal=True)
-            continue
-        yield from _doubts("slurm.bin_dir", place, also)
-    yield from _doubts("slurm.conf", slurm.conf or SLURM_CONF, also)
+    settings = loaded.settings
+    slurm, state = settings.slurm, settings.daemon.state_dir
+    also: tuple[int, ...] = ()
+    with suppress(KeyError):
+        also = (pwd.getpwnam(_SLURM).pw_uid,)
+    folders = [slurm.bin_dir] if slurm.bin_dir else [*map(Path, searched.split(os.pathsep))]
+    places = [("slurm.bin_dir", place, also) for place in _programs(folders)]
+    places.append(("slurm.conf", slurm.conf or SLURM_CONF, also))
     if slurm.pyslurm_python is not None:
-        yield from _doubts("slurm.pyslurm_python", slurm.pyslurm_python, also)
+        places.append(("slurm.pyslurm_python", slurm.pyslurm_python, also))
+    if loaded.path is not None:
+        places.append(("settings", loaded.path, ()))
+    places.append((STATE, state, owner_of(state)))
+    if settings.ha.lease_dir is not None:
+        places.append(("ha.lease_dir", settings.ha.lease_dir, ()))
+    places.append(("daemon.pause_file", settings.daemon.pause_file.parent, ()))
+    return tuple(dict.fromkeys(doubt for place in places for doubt in _doubts(*place)))
 
 
-def _programs(bin_dir: Path | None, path: str) -> Iterator[Path]:
+def _programs(folders: list[Path]) -> Iterator[Path]:
     """The programs of a cycle, with every place that is searched before the one that has it."""
     for name in NEEDED:
-        for folder in [bin_dir] if bin_dir is not None else map(Path, path.split(os.pathsep)):
-            program = folder / name
-            yield program
-            if os.access(program, os.X_OK):
+        for folder in folders:
+            yield folder / name
+            if os.access(folder / name, os.X_OK):
                 break
 
 
-def _of_ours(loaded: Loaded) -> Iterator[Doubt]:
-    settings = loaded.settings
-    if loaded.path is not None:
-        yield from _doubts("settings", loaded.path)
-    state, lease = settings.daemon.state_dir, settings.ha.lease_dir
-    yield from _doubts(STATE, state, owner_of(state))
-    if lease is not None:
-        yield from _doubts("ha.lease_dir", lease)
-    pause = settings.daemon.pause_file.parent
-    for doubt in _doubts("daemon.pause_file", pause):
-        # where a folder is sticky, others can pause the daemon, but not end a pause
-        sticky = doubt.flaw.path == pause and pause.stat().st_mode & stat.S_ISVTX
-        yield Doubt(doubt.key, doubt.flaw, fatal=doubt.fatal and not sticky)
-
-
-def _doubts(key: str, place: Path, also: tuple[int, ...] = ()) -> Iterator[Doubt]:
+def _doubts(key: str, place: Path, also: tuple[int, ...]) -> Iterator[Doubt]:
+    if not place.is_absolute() and key == "slurm.bin_dir":
+        yield Doubt(key, Flaw(place, "PATH names a folder that is not absolute"), fatal=True)
+        return
     try:
         for flaw in flaws_on(place, also=also):
-            yield Doubt(key, flaw, fatal=not flaw.by_group)
+            # where the pause file's folder is sticky, others can pause the daemon, but not end a
+            # pause
+            is_pause = key == "daemon.pause_file" and flaw.path == place
+            harmless = is_pause and bool(place.stat().st_mode & stat.S_ISVTX)
+            yield Doubt(key, flaw, fatal=not flaw.by_group and not harmless)
     except OSError as error:
         yield Doubt(key, Flaw(place, f"cannot be looked at: {error.strerror}"), fatal=False)
-
-
-def _uids_of(name: str) -> tuple[int, ...]:
-    try:
-        return (pwd.getpwnam(name).pw_uid,)
-    except KeyError:
-        return ()

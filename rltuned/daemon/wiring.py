@@ -5,7 +5,7 @@ A policy that does not exist is a SettingsError, a model that cannot be used a M
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from rltuned.core.milp import Solver
 from rltuned.daemon.following import BlockTrial, Following
 from rltuned.daemon.lease import Lease
 from rltuned.daemon.logger import Log
-from rltuned.daemon.run_times import LimitUseLearner, RunTimeLearner
+from rltuned.daemon.run_times import RunTimeLearner
 from rltuned.domain.kinds import SALT_BYTES
 from rltuned.domain.plan import Backend
 from rltuned.errors import ModelError, RltunedError, SettingsError
@@ -45,11 +45,11 @@ RULE: Final = BASELINES["delay"]
 class Rig:
     """Everything that a reload may exchange; None = there is none.
 
-    digest, schema, ranges: of the policy's model. in_place_of: the model for which the rule stands
-    in, and why; empty = none. gauge: how busy slurmctld is; bounds: too busy from there on.
-    clock_off_s: how far slurmctld's clock is ahead. lease: of the one daemon that writes; acting:
-    host of the acting slurmctld. generation: whose order this is; empty = the settings'. following:
-    which generation should be in force. trial: that is going on; this order has its turn in it.
+    in_place_of: the model for which the rule stands in, and why; empty = none. gauge: how busy
+    slurmctld is; bounds: too busy from there on. clock_off_s: how far slurmctld's clock is ahead.
+    lease: of the one daemon that writes; acting: host of the acting slurmctld. generation: whose
+    order this is; empty = the settings'. following: which generation should be in force. trial:
+    that is going on; this order has its turn in it.
     """
 
     backend: Backend
@@ -58,10 +58,7 @@ class Rig:
     dry_run: bool
     interval_s: float
     pause_file: Path
-    digest: str = ""
-    schema: str = ""
     in_place_of: str = ""
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     solver: Solver | None = None
     gauge: Callable[[], Load] | None = None
     bounds: Bounds = Bounds()  # noqa: RUF009 - frozen
@@ -72,6 +69,11 @@ class Rig:
     generation: str = ""
     following: Following | None = None
     trial: BlockTrial | None = None
+
+    @property
+    def digest(self) -> str:
+        """Of the policy's model; "" = no model."""
+        return self.policy.digest if isinstance(self.policy, Actor | Plugin) else ""
 
     @property
     def model(self) -> str:
@@ -86,10 +88,7 @@ class Rig:
 
     def by_rule(self, why: str) -> "Rig":
         """The same with the rule that the network corrects, because it gives no numbers."""
-        return replace(
-            self, policy=RULE, digest="", schema="", ranges={},
-            in_place_of=f"{self.policy.name}: {why}",
-        )  # fmt: skip
+        return replace(self, policy=RULE, in_place_of=f"{self.policy.name}: {why}")
 
 
 def untuned(settings: Settings) -> Settings:
@@ -113,16 +112,17 @@ def in_force(loaded: Loaded, at: float) -> Loaded:
         return replace(loaded, settings=untuned(settings), generation="")
     found = Generations(settings.daemon.state_dir).read(name)
     own = found.manifest
-    predictor = PREDICTOR if own.site_predictor else PREDICTOR_NAME
-    policy = f"{MODEL_PREFIX}{MODEL}" if own.policy == MODEL else own.policy
+    policy = {
+        "name": f"{MODEL_PREFIX}{MODEL}" if own.policy == MODEL else own.policy,
+        "trust": own.trust,
+        "models_dir": found.path,
+    }
+    order = {"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
+    predictor = {"model": PREDICTOR if own.site_predictor else PREDICTOR_NAME}
     changed = {
-        "policy": settings.policy.model_copy(
-            update={"name": policy, "trust": own.trust, "models_dir": found.path}
-        ),
-        "order": settings.order.model_copy(
-            update={"own": own.own, "share": own.share, "max_delay_s": own.max_delay_s}
-        ),
-        "predictor": settings.predictor.model_copy(update={"model": predictor}),
+        "policy": settings.policy.model_copy(update=policy),
+        "order": settings.order.model_copy(update=order),
+        "predictor": settings.predictor.model_copy(update=predictor),
     }
     return replace(loaded, settings=settings.model_copy(update=changed), generation=found.name)
 
@@ -132,34 +132,32 @@ def build_rig(
 ) -> Rig:
     """All that the loop may exchange. lease: None = no other daemon. dry_run: write nothing."""
     settings = loaded.settings
-    policy, digest, schema, in_place_of = find_policy(loaded)
+    policy, in_place_of = find_policy(loaded)
     following = None if loaded.generation is None else Following(settings)
     trial = None if following is None else following.turn(0.0)[1]
     knobs, bounds = settings.knobs(), settings.load.bounds()
     if trial is not None:
         knobs = replace(knobs, rules=replace(knobs.rules, switchback=trial.switchback))
-    return Rig(
+    rig = Rig(
         backend=backend,
         policy=policy,
         knobs=knobs,
         dry_run=dry_run,
         interval_s=settings.daemon.interval_s,
         pause_file=settings.daemon.pause_file,
-        digest=digest,
-        schema=schema,
         in_place_of=in_place_of,
-        ranges=policy.ranges if isinstance(policy, Actor) else {},
         solver=Cbc() if settings.policy.placement == "milp" else None,
-        gauge=backend.load if bounds is not None and isinstance(backend, SlurmBackend) else None,
         bounds=bounds or Bounds(),
-        clock_off_s=backend.clock_off_s if isinstance(backend, SlurmBackend) else None,
-        lease=lease if isinstance(backend, SlurmBackend) else None,
-        acting=backend.acting if isinstance(backend, SlurmBackend) else None,
         ladder=settings.ladder.ladder(),
         generation=loaded.generation or "",
         following=following,
         trial=trial,
     )
+    if not isinstance(backend, SlurmBackend):
+        return rig
+    gauge = backend.load if bounds is not None else None
+    off_s, acting = backend.clock_off_s, backend.acting
+    return replace(rig, gauge=gauge, clock_off_s=off_s, lease=lease, acting=acting)
 
 
 def reloaded(build: Callable[[], Rig]) -> Rig:
@@ -173,35 +171,20 @@ def reloaded(build: Callable[[], Rig]) -> Rig:
         raise SettingsError(f"cannot be loaded: {type(error).__name__}: {reason}") from error
 
 
-def find_policy(loaded: Loaded) -> tuple[Policy, str, str, str]:
-    """The policy of settings from in_force; its model's digest and schema, "" = no model; and in
-    place of what the RULE orders, and why, "" = it does not.
+def find_policy(loaded: Loaded) -> tuple[Policy, str]:
+    """The policy of settings from in_force; and in place of what the RULE orders, and why, "" = it
+    does not.
     """
     name = loaded.settings.policy.name
-    if name.startswith(MODEL_PREFIX):
-        try:
-            check_policy_name(loaded)
-            actor = load_actor(model_path(loaded), loaded.settings.policy.trust)
-        except (ModelError, SettingsError) as error:
-            if name != DEFAULT:
-                raise
-            return RULE, "", "", f"{name}: {error}"
-        return actor, actor.digest, actor.card.schema_id, ""
-    policy = policy_named(check_policy_name(loaded))
-    return policy, policy.digest if isinstance(policy, Plugin) else "", "", ""
-
-
-def trust_in_vain(loaded: Loaded) -> str:
-    """Why a policy.trust that is set means nothing now; empty = it does, or is not set. It is no
-    error: it stays where it is while a rule orders the queue for a time.
-    """
-    name, where = loaded.settings.policy.name, loaded.origins.get("policy.trust")
-    if where is None or name.startswith(MODEL_PREFIX):
-        return ""
-    why = f"{name} corrects no rule"
-    if name == TUNED:
-        why = "a generation brings its own"
-    return f"{where}: policy.trust: means nothing now: {why}"
+    try:
+        check_policy_name(loaded)
+        if not name.startswith(MODEL_PREFIX):
+            return policy_named(name), ""
+        return load_actor(model_path(loaded), loaded.settings.policy.trust), ""
+    except (ModelError, SettingsError) as error:
+        if name != DEFAULT:
+            raise
+        return RULE, f"{name}: {error}"
 
 
 def check_policy_name(loaded: Loaded) -> str:
@@ -254,13 +237,13 @@ def memory_of(settings: Settings, salt: bytes) -> Callable[[], RunTimeMemory]:
 
 def run_times_of(
     loaded: Loaded, salt: bytes | None, log: Log, backend: Backend | None = None
-) -> RunTimeLearner | LimitUseLearner:
+) -> RunTimeLearner:
     """What learns from ended jobs. salt: None = nothing learned is kept. backend: whose past is
     learned too; None = none. Raises ModelError: the predictor cannot be used.
     """
     settings = loaded.settings
     if not settings.predictor.enabled:
-        return LimitUseLearner()
+        return RunTimeLearner(None, None, log)
     secret = salt or secrets.token_bytes(SALT_BYTES)
     return RunTimeLearner(
         memory_of(settings, secret),

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from rltuned.core.refusals import BY_LABEL
 from rltuned.journal.cycles import JobChange
-from rltuned.journal.owned import TAKEN_OVER
 from rltuned.report import render
 from rltuned.text import when
 
@@ -69,7 +68,7 @@ def what(row: JobChange) -> str:
 
 def _by(row: JobChange) -> str:
     if row.snapshot is None:
-        return "" if row.result == TAKEN_OVER else "; by restore"
+        return "; by restore"
     who = row.policy if row.mode == "live" else f"mode {row.mode}" if row.mode else ""
     text = f"; cycle {row.cycle}" + (f" by {who}" if who else "")
     if row.reason is None:

@@ -26,7 +26,6 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.store import reading
 from rltuned.slurm.values import AskedJob, asked_job
-from rltuned.text import first_flaw
 
 TABLES: Final = """
 CREATE TABLE cycles (
@@ -105,36 +104,27 @@ class CycleObservation:
 
 def keep(db: sqlite3.Connection, sight: CycleObservation) -> str:
     """Note what a cycle is about to do; returns the digest of the snapshot."""
-    seen = sight.snapshot
+    seen, at, cycle = sight.snapshot, sight.at, sight.cycle
     digest, body = pack(seen, sight.context)
-    actions = sight.plan["actions"] if sight.plan else ()
-    db.execute(
-        "INSERT INTO snapshots (digest, body) VALUES (?, ?) ON CONFLICT DO NOTHING", (digest, body)
-    )
-    record(
-        db,
-        CycleRow(
-            sight.cycle, sight.at, seen.cluster, sight.mode, UNFINISHED,
-            sight.policy, len(seen.pending), 0, len(actions), 0, 0.0,
-        ),
-    )  # fmt: skip
+    proposed = len(sight.plan["actions"]) if sight.plan else 0
+    what = (cycle, at, seen.cluster, sight.mode, UNFINISHED, sight.policy, len(seen.pending))
+    record(db, CycleRow(*what, 0, proposed, 0, 0.0))
     db.execute(
         "UPDATE cycles SET taken_at = ?, snapshot = ?, model = ? WHERE cycle = ?",
-        (seen.taken_at, digest, sight.model, sight.cycle),
+        (seen.taken_at, digest, sight.model, cycle),
     )
+    db.execute("INSERT OR IGNORE INTO snapshots (digest, body) VALUES (?, ?)", (digest, body))
     if sight.plan is not None:
-        db.execute(
-            "INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)",
-            (sight.cycle, pack_plan(sight.plan)),
-        )
+        plan = pack_plan(sight.plan)
+        db.execute("INSERT OR REPLACE INTO plans (cycle, body) VALUES (?, ?)", (cycle, plan))
     return digest
 
 
 def record(db: sqlite3.Connection, row: CycleRow) -> None:
     """Note a cycle, or how one ended that is there already."""
-    plain = [getattr(row, name) for name in _COLUMNS[:-2]]
-    timings = json.dumps(dict(row.timings), sort_keys=True)
-    db.execute(_UPSERT, (*plain, timings, json.dumps(dict(row.sums))))
+    *plain, timings, sums = (getattr(row, name) for name in _COLUMNS)
+    text = json.dumps(dict(timings), sort_keys=True), json.dumps(dict(sums))
+    db.execute(_UPSERT, (*plain, *text))
 
 
 def since(db: sqlite3.Connection, cluster: str, begin: float) -> list[CycleRow]:
@@ -152,35 +142,29 @@ def _rows(db: sqlite3.Connection, which: str, *values: object) -> list[CycleRow]
     return [CycleRow(*row[:-2], *map(json.loads, row[-2:])) for row in rows]
 
 
-def last_cycle(db: sqlite3.Connection) -> int:
-    """Number of the last cycle noted; 0 = none."""
-    (number,) = db.execute(
-        "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
-        " ifnull((SELECT cycle FROM diary ORDER BY id DESC LIMIT 1), 0))"
-    ).fetchone()
-    return int(number)
-
-
 def last_look(
     db: sqlite3.Connection, cluster: str, modes: Collection[str], before: int | None
 ) -> Snapshot | None:
     """What the last finished cycle of these modes saw; None = none is kept. before: only cycles
     before this one count. Raises SnapshotError.
     """
-    row = db.execute(
-        "SELECT digest, body, taken_at FROM cycles JOIN snapshots ON digest = snapshot"  # noqa: S608 - marks alone
-        f" WHERE cluster = ? AND mode IN ({', '.join('?' * len(modes))}) AND skipped != ?"
-        " AND (? IS NULL OR cycle < ?) ORDER BY cycle DESC LIMIT 1",
-        (cluster, *modes, UNFINISHED, before, before),
-    ).fetchone()
-    return None if row is None else unpack(*row)[0]
+    which = f"cluster = ? AND mode IN ({', '.join('?' * len(modes))}) AND skipped != ?"
+    found = _last(
+        db, f"{which} AND (? IS NULL OR cycle < ?)", cluster, *modes, UNFINISHED, before, before
+    )
+    return None if found is None else found[0]
 
 
 def last_seen(db: sqlite3.Connection) -> tuple[Snapshot, Context] | None:
     """What the last cycle saw; None = none is kept. Raises SnapshotError."""
+    return _last(db, "TRUE")
+
+
+def _last(db: sqlite3.Connection, which: str, *values: object) -> tuple[Snapshot, Context] | None:
     row = db.execute(
-        "SELECT digest, body, taken_at FROM cycles JOIN snapshots ON digest = snapshot"
-        " ORDER BY cycle DESC LIMIT 1"
+        "SELECT digest, body, taken_at FROM cycles JOIN snapshots ON digest = snapshot"  # noqa: S608 - fixed words
+        f" WHERE {which} ORDER BY cycle DESC LIMIT 1",
+        values,
     ).fetchone()
     return None if row is None else unpack(*row)
 
@@ -263,18 +247,6 @@ def unpack(digest: str, body: bytes, taken_at: float) -> tuple[Snapshot, Context
     return replace(snapshot, taken_at=UnixTime(taken_at)), context
 
 
-@dataclass(frozen=True, slots=True)
-class _Reason:
-    """What readers of a plan count on; it holds more, and an earlier release less or other."""
-
-    why: str
-    rank_before: int
-    rank_after: int
-
-
-_REASONS: Final = TypeAdapter(dict[str, _Reason])
-
-
 def pack_plan(document: Document) -> bytes:
     """Compressed JSON."""
     return zlib.compress(json.dumps(document, separators=(",", ":")).encode())
@@ -283,12 +255,12 @@ def pack_plan(document: Document) -> bytes:
 def unpack_plan(body: bytes) -> Document:
     """The document that was packed. Raises JournalError: it is damaged, or of another form."""
     try:
-        found: Document = json.loads(zlib.decompress(body))
-        _REASONS.validate_python(found.get("reasons"))
-    except (zlib.error, ValueError) as error:
-        why = first_flaw(error) if isinstance(error, ValidationError) else error
-        raise JournalError(f"a plan in the journal cannot be read: {why}") from None
-    return found
+        found = json.loads(zlib.decompress(body))
+        for reason in found["reasons"].values():
+            _ = reason["why"], reason["rank_before"], reason["rank_after"]  # what readers need
+    except (zlib.error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise JournalError(f"a plan in the journal cannot be read: {error!r}") from None
+    return dict(found)
 
 
 # -- what was changed of a job ----------------------------------------------------------------

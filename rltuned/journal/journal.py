@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from rltuned.domain.jobs import Ownership, PendingJob
-from rltuned.domain.plan import Field, Outcome, Plan
+from rltuned.domain.plan import Outcome, Plan
 from rltuned.domain.snapshot import Snapshot
-from rltuned.domain.units import JobKey
+from rltuned.domain.units import JobId, JobKey, UnixTime
 from rltuned.errors import JournalError, JournalHeldError, JournalLostError
 from rltuned.files import write_whole
 from rltuned.journal import cycles, owned, store
@@ -44,7 +44,9 @@ _TABLES: Final = f"""
 BEGIN IMMEDIATE;
 {cycles.TABLES}
 {owned.TABLES}
-CREATE TABLE states (name TEXT PRIMARY KEY, value TEXT NOT NULL, at REAL NOT NULL) STRICT;
+CREATE TABLE states (
+    name TEXT PRIMARY KEY, value TEXT NOT NULL CHECK (json_valid(value)), at REAL NOT NULL
+) STRICT;
 PRAGMA application_id = {store.APPLICATION_ID};
 PRAGMA user_version = {store.SCHEMA_VERSION};
 COMMIT;
@@ -53,6 +55,7 @@ _BUSY_TIMEOUT_S = 5.0
 _LOG_BYTES = 16 * 1024 * 1024
 """To which the rollback journal is cut after a transaction."""
 _MODE = "persist"
+_ANY = "SELECT 1 FROM owned"
 
 T = TypeVar("T")
 
@@ -79,7 +82,9 @@ class Journal:
         name = f"journal-mark-{sha256(str(self.path.absolute()).encode()).hexdigest()[:12]}"
         self._outside = None if marks is None else marks / name
         self._keeping = keeping or Keeping()
-        self._lock = WriterLock(folder / LOCK_NAME, self.path)
+        self._lock_file = folder / LOCK_NAME
+        self._locked: int | None = None  # the folder, while this process is the writer
+        self._signed = False
         self._place: tuple[int, int] | None = None  # device and inode of the file in use
         self._mark: Mark | None = None  # of the last intent that this process has seen
         self._damage = ""  # stays for this process
@@ -89,10 +94,11 @@ class Journal:
     # -- questions: what the file says, or nothing when there is none yet -------------------------
 
     def owned(self, cluster: str) -> Mapping[JobKey, Ownership]:
+        """Of each pending job the number that was written last."""
         return self._ask(lambda db: owned.owned(db, cluster), {})
 
-    def claims(self, cluster: str) -> tuple[OwnedRow, ...]:
-        return self._ask(lambda db: tuple(owned.claims(db, cluster)), ())
+    def claims(self, cluster: str, which: str = "NOT gone") -> tuple[OwnedRow, ...]:
+        return self._ask(lambda db: tuple(owned.claims(db, cluster, which)), ())
 
     def missed(self, cluster: str, since: float) -> tuple[OwnedRow, ...]:
         """Claims of jobs that have left the queue, and that Slurm has shown since then."""
@@ -102,20 +108,32 @@ class Journal:
     def recent_writes(
         self, cluster: str, since: float, until: float = math.inf
     ) -> Mapping[JobKey, int]:
-        return self._ask(lambda db: owned.recent(db, cluster, since, until), {})
-
-    def words(self, cluster: str, field: Field) -> Mapping[JobKey, tuple[str, str]]:
-        return self._ask(lambda db: owned.words(db, cluster, field), {})
+        """How often each job was written to in that time; what was never sent does not count."""
+        asked = (
+            "SELECT job_id, submitted_at, count(*) FROM diary WHERE cluster = ?"
+            " AND at BETWEEN ? AND ? AND field NOT IN ('release', 'nice')"
+            " AND new NOT IN ('', 'NO') AND ifnull(result, '') != 'withheld'"
+            " GROUP BY job_id, submitted_at"
+        )
+        every = list[tuple[JobId, UnixTime, int]]()
+        every = self._ask(lambda db: db.execute(asked, (cluster, since, until)).fetchall(), every)
+        return {(job_id, submitted_at): count for job_id, submitted_at, count in every}
 
     def is_clean(self) -> bool:
-        return self._ask(owned.is_clean, nothing=True)
+        """Whether no job carries anything, nor left the queue with it and may be requeued."""
+        return not self._ask(lambda db: db.execute(f"{_ANY} WHERE {owned.HAS}").fetchone(), None)
 
     def is_blank(self) -> bool:
         """Whether nothing was ever written to a job, or all of that is cleared out."""
-        return self._ask(lambda db: owned.is_clean(db, "TRUE"), nothing=True)
+        return not self._ask(lambda db: db.execute(_ANY).fetchone(), None)
 
     def last_cycle(self) -> int:
-        return self._ask(cycles.last_cycle, 0)
+        """Number of the last cycle noted; 0 = none."""
+        asked = (
+            "SELECT max(ifnull((SELECT max(cycle) FROM cycles), 0),"
+            " ifnull((SELECT cycle FROM diary ORDER BY id DESC LIMIT 1), 0))"
+        )
+        return int(self._ask(lambda db: db.execute(asked).fetchone()[0], 0))
 
     def carrying(self, *, but: str = "") -> tuple[str, ...]:
         return self._ask(lambda db: owned.carrying(db, but), ())
@@ -180,12 +198,12 @@ class Journal:
         newest: int | None = None,
     ) -> Ticket:
         """Note on the disk what is about to be written. newest: highest job id shown."""
-        self._lock.take()
+        self.claim()
         origin = {
             "cluster": cluster, "cycle": cycle, "at": at, "snapshot": snapshot, "newest": newest,
         }  # fmt: skip
         with self._session(create=True):
-            self._lock.take()  # again, as a new folder has a journal only now
+            self.claim()  # again, as a new folder has a journal only now
         with self._transaction() as db:
             ticket = owned.intend(db, plan.actions, origin)
             before = _mark(store.get(db, store.MARK))
@@ -200,12 +218,10 @@ class Journal:
             for number, outcome in zip(ticket, outcomes, strict=True):
                 owned.settle(db, number, outcome, at)
 
-    def close_gone(self, cluster: str, pending: Collection[JobKey]) -> int:
-        """Note which jobs are pending no longer; returns how many those are."""
-        if not self._exists():
-            return 0
-        with self._transaction() as db:
-            return owned.close_gone(db, cluster, pending)
+    def close_gone(self, cluster: str, pending: Collection[JobKey]) -> None:
+        if self._exists():
+            with self._transaction() as db:
+                owned.close_gone(db, cluster, pending)
 
     def reclaim(self, cluster: str, pending: Iterable[PendingJob], at: float) -> list[JobKey]:
         if self.is_blank():
@@ -217,31 +233,32 @@ class Journal:
         with self._transaction() as db:
             cycles.record(db, row)
 
-    def pack(self, cluster: str, gone: int) -> tuple[list[OwnedRow], list[tuple[str, str, float]]]:
-        """What another daemon goes on with: rows of a cluster, of jobs that have left the queue
-        the last `gone`; and named values.
+    def pack(
+        self, cluster: str, gone: int
+    ) -> tuple[tuple[dict[str, Any], ...], tuple[tuple[str, str, float], ...]]:
+        """What another daemon goes on with: rows of a cluster by column, of jobs that have left the
+        queue the last `gone`; and named values.
         """
         which = (
             "cluster = ? AND writes != '[]' AND (NOT gone OR at >= ifnull((SELECT at FROM owned"
             " WHERE cluster = ? AND gone ORDER BY at DESC LIMIT 1 OFFSET ?), 0.0))"
         )
         with self._session(create=True) as db:
-            return owned.rows(db, which, cluster, cluster, gone), store.portable(db)
+            rows = owned.columns(db, which, cluster, cluster, gone)
+            states = db.execute(store.PORTABLE, store.OWN).fetchall()
+        return tuple(dict(zip(owned.COLUMNS, row, strict=True)) for row in rows), tuple(states)
 
     def unpack(
         self,
         cluster: str,
-        rows: Iterable[OwnedRow],
+        rows: Iterable[Mapping[str, Any]],
         states: Iterable[tuple[str, str, float]],
-        how: str,
     ) -> None:
         """Go on with what another daemon held: what this one held of the cluster was that one's
-        already. how: it came here, for the diary.
+        already.
         """
         with self._transaction() as db:
-            owned.forget(db, cluster)
-            for row in rows:
-                owned.take(db, row, how)
+            owned.replace(db, cluster, rows)
             for name, text, at in states:
                 if name not in store.OWN:
                     store.put_text(db, name, text, at)
@@ -250,7 +267,7 @@ class Journal:
         """Hold nothing of a cluster any more: another daemon has taken it over."""
         if self._exists():
             with self._transaction() as db:
-                owned.forget(db, cluster)
+                owned.replace(db, cluster, ())
 
     # -- the file and its writer ------------------------------------------------------------------
 
@@ -268,14 +285,49 @@ class Journal:
         return found is not None and (found.st_size > 0 or not stat.S_ISREG(found.st_mode))
 
     def claim(self) -> None:
-        self._lock.take()
+        """Be the one process that writes to Slurm on behalf of this journal.
+
+        The folder itself is locked, so that a deleted file in it does not take the lock along; the
+        kernel drops it when the process dies, however it dies. The file says who has it, and stays:
+        a folder with it and without a journal has lost one.
+        """
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+        try:
+            if self._locked is None:
+                self._locked = os.open(self._lock_file.parent, flags)
+                fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.let_go()
+            owner = "unknown"
+            with suppress(OSError):
+                owner = self._lock_file.read_text("ascii", "replace")[:32].strip() or owner
+            raise JournalHeldError(
+                f"{self._lock_file}: a live rltuned (pid {owner}) writes to Slurm; pause it (it "
+                "lets go within one cycle) or stop it first"
+            ) from None
+        except OSError as error:
+            self.let_go()
+            raise JournalError(f"{self._lock_file}: {error.strerror}") from None
+        found = _status(self.path)
+        if not self._signed and found is not None and found.st_size:
+            flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            with (
+                suppress(OSError),  # a full disk: the lock is held all the same
+                open(os.open(self._lock_file, flags, 0o600), "wb") as file,  # noqa: PTH123
+            ):
+                hand_to_folder_owner(file.fileno(), self._lock_file.parent.stat())
+                file.truncate()
+                file.write(f"{os.getpid()}\n".encode())
+                self._signed = True
 
     def let_go(self) -> None:
         """Be the writer no longer, so that `rltuned restore` may be."""
-        self._lock.drop()
+        if self._locked is not None:
+            os.close(self._locked)
+        self._locked, self._signed = None, False
 
     def close(self) -> None:
-        self._lock.drop()
+        self.let_go()
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -467,58 +519,3 @@ def _roll_back(path: Path) -> None:
     """Undo what a killed writer left half done, which a connection that cannot write may not."""
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S)) as db:
         db.execute("PRAGMA application_id").fetchone()
-
-
-class WriterLock:
-    """Held by the one process that writes to Slurm on behalf of this journal.
-
-    The folder itself is locked, so that a deleted file in it does not take the lock along; the
-    kernel drops it when the process dies, however it dies. The file says who has it, and stays: a
-    folder with it and without a journal has lost one.
-    """
-
-    def __init__(self, path: Path, journal: Path) -> None:
-        self._path = path
-        self._journal = journal
-        self._folder: int | None = None
-        self._signed = False
-
-    def take(self) -> None:
-        """Take it, if it is not held yet. Raises JournalError: another process has it."""
-        if self._folder is None:
-            flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-            try:
-                self._folder = os.open(self._path.parent, flags)
-                fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.drop()
-                raise JournalHeldError(
-                    f"{self._path}: a live rltuned (pid {self._owner()}) writes to Slurm; pause it "
-                    "(it lets go within one cycle) or stop it first"
-                ) from None
-            except OSError as error:
-                self.drop()
-                raise JournalError(f"{self._path}: {error.strerror}") from None
-        found = _status(self._journal)
-        if not self._signed and found is not None and found.st_size:
-            with suppress(OSError):  # a full disk: the lock is held all the same
-                self._sign()
-                self._signed = True
-
-    def drop(self) -> None:
-        if self._folder is not None:
-            os.close(self._folder)
-        self._folder, self._signed = None, False
-
-    def _sign(self) -> None:
-        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-        with open(os.open(self._path, flags, 0o600), "wb") as file:  # noqa: PTH123
-            hand_to_folder_owner(file.fileno(), self._path.parent.stat())
-            file.truncate()
-            file.write(f"{os.getpid()}\n".encode())
-
-    def _owner(self) -> str:
-        try:
-            return self._path.read_text("ascii", "replace")[:32].strip() or "unknown"
-        except OSError:
-            return "unknown"

@@ -9,8 +9,9 @@ the fields priority and site_factor, words in the others.
 
 import json
 import sqlite3
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from rltuned.domain.jobs import Ownership, PendingJob
@@ -29,8 +30,6 @@ from rltuned.domain.units import JobId, JobKey, UnixTime
 
 KEPT: Final = 8
 """Writes of a field that are kept since the last restore, and restores that are."""
-TAKEN_OVER: Final = "taken over"
-"""What the diary has as the result of what was not written, but found to be rltuned's."""
 TABLES: Final = """
 CREATE TABLE owned (
     cluster TEXT NOT NULL,
@@ -42,8 +41,8 @@ CREATE TABLE owned (
     nice INTEGER,
     rest INTEGER,
     newest_id INTEGER,
-    writes TEXT NOT NULL,
-    past TEXT NOT NULL,
+    writes TEXT NOT NULL CHECK (json_valid(writes)),
+    past TEXT NOT NULL CHECK (json_valid(past)),
     guessed INTEGER NOT NULL,
     at REAL NOT NULL,
     gone INTEGER NOT NULL,
@@ -71,7 +70,7 @@ CREATE INDEX diary_of_job ON diary (job_id);
 CREATE INDEX diary_by_time ON diary (cluster, at);
 """
 _JOB: Final = "cluster = ? AND job_id = ? AND submitted_at = ?"
-_HAS: Final = "writes != '[]'"
+HAS: Final = "writes != '[]'"
 """Of a row that was not restored."""
 
 Write = tuple[Value, Value, float]
@@ -110,7 +109,7 @@ class OwnedRow(NamedTuple):
 
     @property
     def key(self) -> JobKey:
-        return JobId(self.job_id), UnixTime(self.submitted_at)
+        return self[1:3]  # type: ignore[return-value]
 
     @property
     def value(self) -> Value | None:
@@ -120,11 +119,11 @@ class OwnedRow(NamedTuple):
     @property
     def epochs(self) -> list["OwnedRow"]:
         """All that is remembered, the oldest first, each as a row without a past."""
-        before = [
+        now = [self.epoch] if self.writes else []
+        return [
             self._replace(original=o, nice=n, rest=r, newest_id=i, writes=w, past=())
-            for o, n, r, i, w in self.past
+            for o, n, r, i, w in (*self.past, *now)
         ]
-        return [*before, *([self._replace(past=())] if self.writes else [])]
 
     @property
     def epoch(self) -> Epoch:
@@ -139,12 +138,12 @@ class OwnedRow(NamedTuple):
         """Whether the value in force is rltuned's; of numbers see Ownership."""
         return actual == self.value if self.field.words else self.owned.explains(int(actual))
 
-
-COLUMNS: Final = OwnedRow._fields
-_PUT: Final = (
-    f"INSERT OR REPLACE INTO owned ({', '.join(COLUMNS)})"  # noqa: S608 - fixed names
-    f" VALUES ({', '.join('?' * len(COLUMNS))})"
-)
+    def of(self, value: Value) -> list["OwnedRow"]:
+        """The row as it was when a value was written last; empty = it never was."""
+        for epoch in reversed(self.epochs):
+            if same := [write for write in epoch.writes if write[1] == value][-1:]:
+                return [epoch._replace(writes=same, guessed=0)]
+        return []
 
 
 def _ownership(
@@ -157,12 +156,22 @@ def _ownership(
     return Ownership(name, value, nice, original, tuple(sorted(earlier)), rest, at)
 
 
+COLUMNS: Final = OwnedRow._fields
+_PUT: Final = (
+    f"INSERT OR REPLACE INTO owned ({', '.join(COLUMNS)})"  # noqa: S608 - fixed names
+    f" VALUES (:{', :'.join(COLUMNS)})"
+)
+
+
+def columns(db: sqlite3.Connection, where: str, *values: object) -> list[tuple[Any, ...]]:
+    """Rows as the table has them, in the order of their keys."""
+    asked = f"SELECT {', '.join(COLUMNS)} FROM owned WHERE {where} ORDER BY job_id, submitted_at"  # noqa: S608
+    return db.execute(asked, values).fetchall()
+
+
 def rows(db: sqlite3.Connection, where: str, *values: object) -> list[OwnedRow]:
-    """Rows of the table in the order of their keys."""
-    found = db.execute(
-        f"SELECT {', '.join(COLUMNS)} FROM owned WHERE {where} ORDER BY job_id, submitted_at",  # noqa: S608
-        values,
-    ).fetchall()
+    """The same, read."""
+    found = columns(db, where, *values)
     # one text for all: quicker by far than one for each
     lists: list[Any] = [json.loads(f"[{','.join(row[i] for row in found)}]") for i in (9, 10)]
     return [
@@ -171,15 +180,18 @@ def rows(db: sqlite3.Connection, where: str, *values: object) -> list[OwnedRow]:
     ]
 
 
-def put(db: sqlite3.Connection, row: OwnedRow) -> None:
-    """Add a row, or put it in place of the one of its job and field."""
-    db.execute(_PUT, columns_of(row))
-
-
-def columns_of(row: OwnedRow) -> tuple[Any, ...]:
-    """As the table has them."""
-    writes, past = json.dumps(row.writes), json.dumps(row.past)
-    return (*row[:3], row.field.name, *row[4:9], writes, past, *row[11:])
+def put(db: sqlite3.Connection, every: Iterable[OwnedRow]) -> None:
+    """Add rows, or put them in place of those of their jobs and fields."""
+    db.executemany(
+        _PUT,
+        [
+            {
+                **row._asdict(), "field": row.field.name, "writes": json.dumps(row.writes),
+                "past": json.dumps(row.past),
+            }
+            for row in every
+        ],
+    )  # fmt: skip
 
 
 # -- questions --------------------------------------------------------------------------------
@@ -187,16 +199,20 @@ def columns_of(row: OwnedRow) -> tuple[Any, ...]:
 
 def claims(db: sqlite3.Connection, cluster: str, which: str = "NOT gone") -> list[OwnedRow]:
     """What jobs carry, by job id: words first, the number that was written last at the end."""
-    found = rows(db, f"cluster = ? AND {_HAS} AND {which}", cluster)
+    found = rows(db, f"cluster = ? AND {HAS} AND {which}", cluster)
+    if len(set(map(itemgetter(1, 2), found))) == len(found):
+        return found  # quicker by far
     return sorted(found, key=lambda row: (*row.key, not row.field.words, row.writes[-1][2]))
 
 
 def owned(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Ownership]:
-    """Of each pending job the number that was written last."""
+    """Of each pending job the number that was written last, without the rows: half of their time,
+    in every cycle.
+    """
     found: dict[JobKey, Ownership] = {}
     every = db.execute(
         "SELECT job_id, submitted_at, field, original, nice, rest, writes FROM owned WHERE"  # noqa: S608 - fixed names
-        f" cluster = ? AND {_HAS} AND NOT gone",
+        f" cluster = ? AND {HAS} AND NOT gone",
         (cluster,),
     ).fetchall()
     writes = json.loads(f"[{','.join(row[-1] for row in every)}]")
@@ -207,41 +223,10 @@ def owned(db: sqlite3.Connection, cluster: str) -> dict[JobKey, Ownership]:
     return found
 
 
-def words(db: sqlite3.Connection, cluster: str, kind: Field) -> dict[JobKey, tuple[str, str]]:
-    """Of a field of words: what each job had before, and what was written last."""
-    found = rows(db, f"cluster = ? AND {_HAS} AND NOT gone AND field = ?", cluster, kind.name)
-    return {row.key: (str(row.original), str(row.value)) for row in found}
-
-
-def recent(db: sqlite3.Connection, cluster: str, since: float, until: float) -> dict[JobKey, int]:
-    """How often each job was written to in that time; what was never sent does not count."""
-    return {
-        (JobId(job_id), UnixTime(submitted)): count
-        for job_id, submitted, count in db.execute(
-            "SELECT job_id, submitted_at, count(*) FROM diary WHERE cluster = ?"
-            " AND at BETWEEN ? AND ? AND field NOT IN ('release', 'nice')"
-            " AND new NOT IN ('', 'NO') AND ifnull(result, '') NOT IN ('withheld', ?)"
-            " GROUP BY job_id, submitted_at",
-            (cluster, since, until, TAKEN_OVER),
-        )
-    }
-
-
 def carrying(db: sqlite3.Connection, but: str = "") -> tuple[str, ...]:
     """Addresses of the jobs that carry something. but: the cluster whose jobs do not count."""
-    found = db.execute(
-        f"SELECT max(address) FROM owned WHERE {_HAS} AND NOT gone AND cluster != ?"  # noqa: S608
-        " GROUP BY cluster, job_id, submitted_at ORDER BY job_id, 1",
-        (but,),
-    )
-    return tuple(address for (address,) in found)
-
-
-def is_clean(db: sqlite3.Connection, which: str = _HAS) -> bool:
-    """Whether no job carries anything, nor left the queue with it and may be requeued. which: TRUE
-    = whether nothing was ever owned, or all of it is cleared out.
-    """
-    return not db.execute(f"SELECT EXISTS (SELECT 1 FROM owned WHERE {which})").fetchone()[0]  # noqa: S608
+    found = rows(db, f"{HAS} AND NOT gone AND cluster != ?", but)
+    return tuple(dict.fromkeys(row.address for row in found))
 
 
 # -- writes -----------------------------------------------------------------------------------
@@ -254,27 +239,22 @@ def intend(
     cycle, at, snapshot, and the highest job id shown, `newest`.
     """
     cluster, at = origin["cluster"], origin["at"]
-    before = {
-        (row.key, row.field): row
-        for row in _of_ids(db, cluster, {a.target.job_id for a in actions})
-    }
-    writes = [a for a in actions if not a.field.releases]
-    db.executemany(_PUT, [_written(before.get((a.target.key, a.field)), a, origin) for a in writes])
-    (last,) = db.execute("SELECT ifnull(max(id), 0) FROM diary").fetchone()
-    ids = tuple(range(last + 1, last + 1 + len(actions)))
-    db.executemany(
-        "INSERT INTO diary (id, cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-        " nice, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (
-                number, origin["cycle"], at, cluster, *a.target.key, a.target.address,
-                a.field.name, a.old, None if a.field.name == "release" else a.new, a.nice,
-                origin["snapshot"],
-            )
-            for number, a in zip(ids, actions, strict=True)
-        ],
-    )  # fmt: skip
-    return ids
+    known = _of_ids(db, cluster, {action.target.job_id for action in actions})
+    before = {(row.key, row.field): row for row in known}
+    put(db, [_written(before.get((a.target.key, a.field)), a, origin) for a in actions
+             if not a.field.releases])  # fmt: skip
+    note = (
+        "INSERT INTO diary (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
+        " nice, snapshot) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    )
+    noted = [
+        (
+            origin["cycle"], at, cluster, *a.target.key, a.target.address, a.field.name, a.old,
+            None if a.field.name == "release" else a.new, a.nice, origin["snapshot"],
+        )
+        for a in actions
+    ]  # fmt: skip
+    return tuple(db.execute(note, values).lastrowid or 0 for values in noted)
 
 
 def _of_ids(db: sqlite3.Connection, cluster: str, ids: Iterable[int]) -> list[OwnedRow]:
@@ -282,8 +262,8 @@ def _of_ids(db: sqlite3.Connection, cluster: str, ids: Iterable[int]) -> list[Ow
     return rows(db, where, cluster, json.dumps([*ids]))
 
 
-def _written(row: OwnedRow | None, action: Action, origin: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The row's values with one more write."""
+def _written(row: OwnedRow | None, action: Action, origin: Mapping[str, Any]) -> OwnedRow:
+    """The row with one more write."""
     job, at = action.target, origin["at"]
     if row is None or not row.writes:
         row = OwnedRow(
@@ -292,9 +272,7 @@ def _written(row: OwnedRow | None, action: Action, origin: Mapping[str, Any]) ->
         )  # fmt: skip
     # one more than KEPT, as the last may come to nothing
     writes = (*row.writes[-KEPT:], (action.old, action.new, at))
-    return columns_of(
-        row._replace(writes=writes, address=job.address, at=at, guessed=0, gone=0, ended_at=None)
-    )
+    return row._replace(writes=writes, address=job.address, at=at, guessed=0, gone=0, ended_at=None)
 
 
 def settle(db: sqlite3.Connection, number: int, outcome: Outcome, at: float) -> None:
@@ -309,19 +287,14 @@ def settle(db: sqlite3.Connection, number: int, outcome: Outcome, at: float) -> 
         return
     kind = PRIORITY if action.field.releases else action.field
     where, which = f"{_JOB} AND field = ?", (cluster, *action.target.key, kind.name)
-    for row in rows(db, f"{where} AND {_HAS}", *which):
+    for row in rows(db, f"{where} AND {HAS}", *which):
         if result in {Result.REFUSED, Result.WITHHELD} and not action.field.releases:
-            after = row._replace(writes=row.writes[:-1])
+            put(db, [row._replace(writes=row.writes[:-1])])
         elif result is Result.APPLIED and (
             action.field.releases or (kind is not PRIORITY and row.original == action.new)
         ):
-            after = row._replace(past=(*row.past, row.epoch)[-KEPT:], writes=())
-        else:
-            continue
-        if after.writes or after.past:
-            put(db, after)
-        else:
-            db.execute(f"DELETE FROM owned WHERE {where}", which)  # noqa: S608
+            put(db, [row._replace(past=(*row.past, row.epoch)[-KEPT:], writes=())])
+    db.execute(f"DELETE FROM owned WHERE {where} AND writes = '[]' AND past = '[]'", which)  # noqa: S608
 
 
 def leave(db: sqlite3.Connection, cluster: str, keys: Iterable[JobKey]) -> None:
@@ -332,25 +305,21 @@ def leave(db: sqlite3.Connection, cluster: str, keys: Iterable[JobKey]) -> None:
     )
 
 
-def close_gone(db: sqlite3.Connection, cluster: str, pending: Collection[JobKey]) -> int:
-    """The jobs that are pending no longer have left the queue; how many those are."""
+def close_gone(db: sqlite3.Connection, cluster: str, pending: Collection[JobKey]) -> None:
+    """The jobs that are pending no longer have left the queue."""
     held = db.execute(
         "SELECT DISTINCT job_id, submitted_at FROM owned WHERE cluster = ? AND NOT gone",
         (cluster,),
     )
-    gone = [key for key in held.fetchall() if key not in pending]
-    leave(db, cluster, gone)
-    return len(gone)
+    leave(db, cluster, [key for key in held.fetchall() if key not in pending])
 
 
 def note_ended(db: sqlite3.Connection, cluster: str, known: Collection[int], now: float) -> None:
     """Note jobs that Slurm shows no more, in any state. known: ids of jobs and arrays at `now`."""
-    ids = json.dumps(sorted(known))
-    here = "gone AND cluster = ? AND job_id {}IN (SELECT value FROM json_each(?))"
-    db.execute(f"UPDATE owned SET ended_at = NULL WHERE {here.format('')}", (cluster, ids))  # noqa: S608
     db.execute(
-        f"UPDATE owned SET ended_at = ? WHERE ended_at IS NULL AND {here.format('NOT ')}",  # noqa: S608
-        (now, cluster, ids),
+        "UPDATE owned SET ended_at = iif(ended_at IS NULL, ?, NULL) WHERE gone AND cluster = ?"
+        " AND (ended_at IS NULL) != (job_id IN (SELECT value FROM json_each(?)))",
+        (now, cluster, json.dumps(sorted(known))),
     )
 
 
@@ -402,9 +371,7 @@ def reclaim(
     for job_id, submitted_at, gone in db.execute(
         "SELECT job_id, submitted_at, gone FROM owned WHERE cluster = ?", (cluster,)
     ):
-        here = held.setdefault(job_id, set())
-        if not gone:
-            here.add(submitted_at)
+        held.setdefault(job_id, set()).update(() if gone else (submitted_at,))
     odd = [
         job for job in pending
         if (job.job_id in held or array_of(job) in held)
@@ -413,74 +380,66 @@ def reclaim(
             else job.submitted_at not in held.get(job.job_id, ()) or may_carry(job)
         )
     ]  # fmt: skip
-    if not odd:
-        return []
     ids = {number for job in odd for number in (job.job_id, array_of(job)) if number is not None}
-    found_rows = _of_ids(db, cluster, ids)
-    known = {number: list(of) for number, of in groupby(found_rows, lambda row: row.job_id)}
-    taken: list[JobKey] = []
+    known = defaultdict[int, list[OwnedRow]](list)
+    for row in _of_ids(db, cluster, ids) if ids else ():
+        known[row.job_id].append(row)
+    taken: list[OwnedRow] = []
     for job in odd:
-        found = _found(known, job)
-        for row, how in found:
-            take(db, row._replace(at=at, gone=0, ended_at=None), how)
-        taken += [job.key] * len(found)
-    return taken
+        job_id, submitted_at = job.key
+        array = [r for r in known[array_of(job) or 0] if r.submitted_at <= submitted_at]
+        mine: dict[str, Any] = {"job_id": job_id, "submitted_at": submitted_at, "at": at}
+        mine |= {"address": job.address, "gone": 0, "ended_at": None}
+        taken += [row._replace(**mine) for row in _found(known[job_id], array, job)]
+    put(db, taken)
+    return [row.key for row in taken]
 
 
-def _found(known: Mapping[int, list[OwnedRow]], job: PendingJob) -> list[tuple[OwnedRow, str]]:
-    """Rows that the job is to have, and how each came about; "" = it had it already."""
-    mine = [row for row in known.get(job.job_id, ()) if row.submitted_at == job.submitted_at]
-    before = [row for row in known.get(job.job_id, ()) if row.submitted_at < job.submitted_at]
-    array = [r for r in known.get(array_of(job) or 0, ()) if r.submitted_at <= job.submitted_at]
+def _found(same_id: list[OwnedRow], array: list[OwnedRow], job: PendingJob) -> list[OwnedRow]:
+    """Rows of which the job is to have its own; of itself, of the same job before it was requeued,
+    or of its array.
+    """
+    mine = [row for row in same_id if row.submitted_at == job.submitted_at]
+    before = [row for row in same_id if row.submitted_at < job.submitted_at]
     if job.owned is not None:
-        return [one for row in mine for one in _no_guess(row, job, before)]
-    gone = [(row, "") for row in mine if row.gone]
-    if gone:
-        return gone if any(row.writes for row, _ in gone) else []
-    new = [one for one in carried(job) if all(row.field is not one[0] for row in mine)]
-    found = [_taken(row, job) for one in new for row in _requeued(before, array, *one)]
-    if any(not row.field.words for row, _ in found):
+        return _unguessed(mine, before, job)
+    if gone := [row for row in mine if row.gone]:
+        return gone if any(row.writes for row in gone) else []
+    fields = {row.field for row in mine}
+    shown = [(kind, value) for kind, value in carried(job) if kind not in fields]
+    # words that a task took along from its array count as well
+    found = [
+        row
+        for kind, value in shown
+        for row in _last([*before, *(array if kind.words else ())], kind, value)
+    ]
+    if any(not row.field.words for row in found):
         return found
-    number = next((one for one in new if one[0].orders), None)
-    parted = [] if mine else _parted(array, job, number)
-    if parted or not hides(job) or any(row.field is SITE_FACTOR for row in mine):
+    parted = [] if mine else _parted(array, job, shown)
+    if parted or not hides(job) or SITE_FACTOR in fields:
         return found + parted
     latest = max((row.submitted_at for row in before), default=None)
-    hidden = [row for row in before if row.submitted_at == latest and row.writes]
-    return found + [_taken(row, job, guessed=1) for row in hidden if row.field is SITE_FACTOR]
+    hidden = [r for r in before if r.field is SITE_FACTOR and r.submitted_at == latest and r.writes]
+    return found + [row._replace(guessed=1) for row in hidden]
 
 
-def _requeued(
-    before: list[OwnedRow], array: list[OwnedRow], kind: Field, value: Value
-) -> list[OwnedRow]:
-    """The row of the same job before it was requeued, if the value was written to that last. Words
-    that a task took along from its array count as well.
-    """
-    rows_of = [row for row in (*before, *(array if kind.words else ())) if row.field is kind]
-    last = max(rows_of, key=lambda row: row.at, default=None)
-    return [last] if last is not None and last.value == value else []
-
-
-def _taken(row: OwnedRow, job: PendingJob, guessed: int = 0) -> tuple[OwnedRow, str]:
-    """A row of another record of the same job, as this record's."""
-    how = "requeued" if row.job_id == job.job_id else "parted from its array"
-    job_id, submitted_at = job.key
-    same = row._replace(job_id=job_id, submitted_at=submitted_at, address=job.address)
-    return same._replace(guessed=guessed), how
+def _last(every: Iterable[OwnedRow], kind: Field, value: Value) -> list[OwnedRow]:
+    """The latest row of a field, if the value was written to that last."""
+    latest = max((row for row in every if row.field is kind), key=lambda r: r.at, default=None)
+    is_it = latest is not None and latest.value == value
+    return [latest._replace(guessed=0)] if latest is not None and is_it else []
 
 
 def _parted(
-    array: list[OwnedRow], job: PendingJob, number: tuple[Field, Value] | None
-) -> list[tuple[OwnedRow, str]]:
+    array: list[OwnedRow], job: PendingJob, shown: list[tuple[Field, Value]]
+) -> list[OwnedRow]:
     """What a task took along from its array, which shows as a value that was written to it, or, as
     a lost nice or a hidden site factor, by its being younger than the first write.
     """
-    if number is not None:
-        kind, value = number
-        epochs = [one for row in array if row.field is kind for one in row.epochs]
-        for epoch in reversed(epochs):
-            if value != epoch.original and (same := _writes_of(epoch, value)):
-                return [_taken(epoch._replace(writes=same), job)]
+    for kind, value in [one for one in shown if one[0].orders][:1]:
+        written = [one for row in array if row.field is kind for one in row.of(value)]
+        if written and written[-1].original != value:
+            return written[-1:]
     for kind in _lost_with_it(job):
         for row in (row for row in reversed(array) if row.field is kind):
             # only of a record that is younger than a write: an older one has a nice of its own
@@ -489,41 +448,28 @@ def _parted(
             younger = [one for one in of_kind if (one.newest_id or 0) < job.job_id]
             if younger:
                 past = [one.epoch for one in younger[:-1]]
-                return [_taken(younger[-1]._replace(past=past), job, guessed=1)]
+                return [younger[-1]._replace(past=past, guessed=1)]
     return []
 
 
-def _writes_of(epoch: OwnedRow, value: Value | None) -> list[Write]:
-    """The last write of a value, if there was one."""
-    return [write for write in epoch.writes if write[1] == value][-1:]
-
-
-def _no_guess(row: OwnedRow, job: PendingJob, before: list[OwnedRow]) -> list[tuple[OwnedRow, str]]:
-    """The row, now that the job shows its value: one of those that the guess had, or that of the
-    same job before it was requeued; empty = nothing is new.
+def _unguessed(mine: list[OwnedRow], before: list[OwnedRow], job: PendingJob) -> list[OwnedRow]:
+    """The rows that were guessed, now that the job shows its value: one of those that the guess
+    had, or that of the same job before it was requeued; empty = nothing is new.
     """
-    if not row.guessed or row.field is not SITE_FACTOR or job.site_factor is None:
+    shown = job.site_factor
+    guessed = [row for row in mine if row.guessed and row.field is SITE_FACTOR]
+    if shown is None or not guessed:
         return []
-    for epoch in reversed(row.epochs):
-        if same := _writes_of(epoch, job.site_factor):
-            return [(epoch._replace(writes=same, guessed=0), "")]
-    return [_taken(one, job) for one in _requeued(before, [], SITE_FACTOR, job.site_factor)]
+    return guessed[0].of(shown) or _last(before, SITE_FACTOR, shown)
 
 
-def take(db: sqlite3.Connection, row: OwnedRow, how: str) -> None:
-    """Own what a row says; how: for the diary, empty = it owned that already."""
-    put(db, row)
-    if how:
-        db.execute(
-            "INSERT INTO diary (cycle, at, cluster, job_id, submitted_at, address, field, old, new,"
-            " nice, result, detail) VALUES (0, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                row.at, row.cluster, *row.key, row.address, row.field.name, row.original, row.value,
-                row.nice, TAKEN_OVER, how,
-            ),
-        )  # fmt: skip
-
-
-def forget(db: sqlite3.Connection, cluster: str) -> None:
-    """Own nothing of a cluster any more: another daemon has taken it over."""
+def replace(db: sqlite3.Connection, cluster: str, every: Iterable[Mapping[str, Any]]) -> None:
+    """Own of a cluster what another daemon owned, and nothing else. every: by column. Raises
+    sqlite3.Error: a row is damaged.
+    """
     db.execute("DELETE FROM owned WHERE cluster = ?", (cluster,))
+    db.executemany(_PUT, every)
+    try:
+        rows(db, "cluster = ?", cluster)
+    except (KeyError, ValueError) as error:
+        raise sqlite3.DataError(f"a row is not of this release: {error!r}") from None

@@ -13,9 +13,9 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
@@ -24,6 +24,9 @@ from rltuned.errors import JournalError, JournalLostError, JournalOtherError
 from rltuned.files import write_whole
 from rltuned.text import first_flaw
 from rltuned.trusted import owner_of, read_secret, read_trusted
+
+if TYPE_CHECKING:
+    from rltuned.journal.journal import Journal
 
 T = TypeVar("T")
 
@@ -115,24 +118,11 @@ def hand_to_folder_owner(file: int, folder: os.stat_result) -> None:
 SETTINGS: Final = "settings"
 """Those that the daemon last ran with."""
 SALT: Final = "switchback_salt"
-STATE: Final = "state"
-"""See daemon/state."""
 MARK: Final = "mark"
 """Of the last intent, see journal/journal."""
-OWN: Final = (SETTINGS, SALT, STATE, MARK)
+OWN: Final = (SETTINGS, SALT, MARK)
 """Of this host's daemon; all others are handed over."""
-
-
-class Recall(Protocol):
-    """The named values, to read."""
-
-    def recall(self, name: str) -> object: ...
-
-
-class Memory(Recall, Protocol):
-    """The same, to read and to change."""
-
-    def alter(self, name: str, change: Callable[[object], object], at: float) -> None: ...
+PORTABLE: Final = "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?) ORDER BY name"
 
 
 class Kept(Generic[T]):
@@ -143,9 +133,9 @@ class Kept(Generic[T]):
         self._what = what
         self._adapter: TypeAdapter[dict[str, T]] = TypeAdapter(dict[str, kind], config=config)
 
-    def read(self, memory: Recall) -> Mapping[str, T]:
+    def read(self, journal: "Journal") -> Mapping[str, T]:
         """All of it; empty = nothing was kept yet. Raises JournalError."""
-        return self.of(memory.recall(self.name))
+        return self.of(journal.recall(self.name))
 
     def of(self, kept: object) -> dict[str, T]:
         """The same from what the journal has; names the first wrong field in a JournalError."""
@@ -155,7 +145,7 @@ class Kept(Generic[T]):
             raise JournalError(f"{self._what} in the journal: {first_flaw(error)}") from None
 
     def alter(
-        self, memory: Memory, change: Callable[[dict[str, T]], Mapping[str, T]], at: float
+        self, journal: "Journal", change: Callable[[dict[str, T]], Mapping[str, T]], at: float
     ) -> None:
         """Put what `change` makes of it in its place, in one piece; raises as read."""
 
@@ -165,9 +155,9 @@ class Kept(Generic[T]):
             same = after == before
             return kept if same else self._adapter.dump_python(dict(after), mode="json")
 
-        memory.alter(self.name, put, at)
+        journal.alter(self.name, put, at)
 
-    def change(self, memory: Memory, key: str, alter: Callable[[T | None], T], at: float) -> T:
+    def change(self, journal: "Journal", key: str, alter: Callable[[T | None], T], at: float) -> T:
         """The same with one value, None = it is not there yet; returns what is there now."""
         found: list[T] = []
 
@@ -176,7 +166,7 @@ class Kept(Generic[T]):
             nothing = not found[0] and key not in every
             return every if nothing or every.get(key) == found[0] else {**every, key: found[0]}
 
-        self.alter(memory, put, at)
+        self.alter(journal, put, at)
         return found[0]
 
 
@@ -184,13 +174,6 @@ def get(db: sqlite3.Connection, name: str) -> object:
     """The value noted last; None = none was."""
     row = db.execute("SELECT value FROM states WHERE name = ?", (name,)).fetchone()
     return None if row is None else json.loads(row[0])
-
-
-def portable(db: sqlite3.Connection) -> list[tuple[str, str, float]]:
-    """Name, value as JSON text, and time of all that a daemon on another host goes on with."""
-    return db.execute(
-        "SELECT name, value, at FROM states WHERE name NOT IN (?, ?, ?, ?) ORDER BY name", OWN
-    ).fetchall()
 
 
 def put(db: sqlite3.Connection, name: str, value: object, at: float) -> None:
@@ -229,29 +212,22 @@ def keep_salt(folder: Path) -> bytes:
     digest fits to what was learned before. It is not handed over: each of two daemons has its own,
     and learns by itself. Raises JournalError.
     """
-    found = read_salt(folder)
-    if found is not None:
-        return found
-    path, made = folder / SALT_FILE, folder / f".{SALT_FILE}-{os.getpid()}"
+    if (found := read_salt(folder)) is None:
+        _write_whole(folder, SALT_FILE, secrets.token_bytes(SALT_BYTES))
+        found = read_salt(folder)
+    if found is None:
+        raise JournalError(f"{folder / SALT_FILE}: was removed at once")
+    return found
+
+
+def _write_whole(folder: Path, name: str, data: bytes) -> None:
+    """Put a file in place of the last one, whole. Raises JournalError: it cannot be written."""
+    path = folder / name
     try:
-        file = os.open(made, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        try:
-            hand_to_folder_owner(file, folder.stat())
-            os.write(file, secrets.token_bytes(SALT_BYTES))
-            os.fsync(file)
-        finally:
-            os.close(file)
-        with suppress(FileExistsError):  # another process was first: its salt is the one
-            path.hardlink_to(made)
+        owner = folder.stat()
+        write_whole(path, data, prepare=lambda file: hand_to_folder_owner(file, owner))
     except OSError as error:
         raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            made.unlink()
-    found = read_salt(folder)
-    if found is None:
-        raise JournalError(f"{path}: was removed at once")
-    return found
 
 
 # -- what was learned of run times ------------------------------------------------------------
@@ -272,14 +248,8 @@ class Learned(BaseModel):
 
 def keep_learned(folder: Path, about: Learned, body: bytes) -> None:
     """Put a file in place of the last one, whole. Raises JournalError: it cannot be written."""
-    path = folder / LEARNED_FILE
     content = about.model_dump_json().encode() + b"\n" + body
-    data = _MAGIC + hashlib.sha256(content).digest() + content
-    try:
-        owner = folder.stat()
-        write_whole(path, data, prepare=lambda file: hand_to_folder_owner(file, owner))
-    except OSError as error:
-        raise JournalError(f"{path}: cannot be written: {error.strerror}") from None
+    _write_whole(folder, LEARNED_FILE, _MAGIC + hashlib.sha256(content).digest() + content)
 
 
 def read_learned(folder: Path) -> tuple[Learned, bytes] | None:

@@ -14,7 +14,6 @@ the same ones.
     backtest/  a site's own history under two orders
     tune/      candidates from that history, judged on days that chose nothing
     cli/       the commands of all this
-    report/    charts for their pages
 
 The plain simulated cluster, which the demo and dry runs need, is rltuned/sim. It is the kernel's
 referee and imports nothing of the lab.

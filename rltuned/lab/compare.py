@@ -42,8 +42,6 @@ FEWEST: Final = 6
 WANTED: Final = 14
 DAY_S: Final = 86_400.0
 SHORTEST_S: Final = 600.0
-SHARES: Final = np.linspace(0.0, 1.0, 201)
-"""Of the jobs: where distributions of single jobs are read."""
 
 
 @lru_cache(maxsize=1)
@@ -102,27 +100,12 @@ def ends_of_mean(values: FloatArray) -> Ends:
     count = len(values)
     if count > MOST_OF_STUDENT:
         return interval(drawn(count, OF_WINDOWS) @ values / count)
-    return (None, None) if count == 1 else student(values)
-
-
-def student(values: FloatArray) -> tuple[float, float]:
-    """Student's 95% interval of the mean of (k,) values, two or more."""
-    count = len(values)
-    mean = float(values.mean())
-    half = t95(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
+    if count == 1:
+        return None, None
+    mean, half = float(values.mean()), t95(count - 1) * float(values.std(ddof=1)) / math.sqrt(count)
     return mean - half, mean + half
 
 
-def sign_test(wins: int, losses: int) -> float:
-    """Two-sided chance of a split at least so uneven between equals; ties are left out."""
-    count, most = wins + losses, max(wins, losses)
-    if count == 0:
-        return 1.0
-    tail = sum(math.comb(count, k) for k in range(most, count + 1))
-    return min(1.0, float(2 * tail / 2**count))
-
-
-TIE: Final = 1e-9
 _LEAST: Final = 1e-12
 LARGER_IS_BETTER: Final[Set[str]] = frozenset({"utilisation"})
 ADDED: Final[Mapping[str, float]] = {"bsld": 0.0, "utilisation": 1e-6}
@@ -229,44 +212,41 @@ def _change(base: float, own: float, samples: list[FloatArray], units: int) -> C
 class Paired(Change):
     """One metric of k windows: change of the mean. geometric: the same of the mean log ratio.
 
-    wins: windows in which own is better. sign: chance of so uneven a split if both were equal
-    (two-sided). seeds: the change of each training seed, where there are several. One window has no
-    interval.
+    seeds: the change of each training seed, where there are several. One window has no interval.
     """
 
     geometric: Change = Change(1.0, 1.0, 0.0)
-    wins: int = 0
-    losses: int = 0
-    ties: int = 0
-    sign: float = 1.0
     seeds: tuple[float, ...] = ()
 
 
 def paired(own: FloatArray, other: FloatArray, metric: str) -> Paired:
     """Compare two policies window by window, (k,); several seeds (s, k) by their mean."""
     each = np.atleast_2d(own)
-    mean = each.mean(axis=0)
-    base = max(float(other.mean()), _LEAST)
-    # windows without any wait say nothing about a ratio: a second beside a second is no change
-    more = ADDED.get(metric, 1.0)
-    logs = np.log((each + more) / (other + more)).mean(axis=0)
-    better = (1.0 if metric in LARGER_IS_BETTER else -1.0) * (mean - other)
-    near = TIE * np.maximum(np.abs(mean), np.abs(other))
-    wins, losses = int((better > near).sum()), int((better < -near).sum())
-    low, high = _ends_of_ratio(mean, other, base)
+    mean, base = each.mean(axis=0), max(float(other.mean()), _LEAST)
+    if len(mean) > MOST_OF_STUDENT:
+        weights = drawn(len(mean), OF_WINDOWS)
+        ends: Ends = interval(weights @ mean / np.maximum(weights @ other, _LEAST) - 1)
+    else:  # by the ratio estimator's errors
+        ratio = float(mean.mean()) / base
+        ends = ends_of_mean(ratio - 1 + (mean - ratio * other) / base)
     return Paired(
         base,
         float(mean.mean()),
         float(mean.mean() / base - 1),
-        low,
-        high,
-        geometric=of_logs(logs),
-        wins=wins,
-        losses=losses,
-        ties=len(mean) - wins - losses,
-        sign=sign_test(wins, losses),
+        ends[0],
+        ends[1],
+        geometric=of_logs(_logs(own, other, metric)),
         seeds=tuple((each.mean(axis=1) / base - 1).tolist()) if len(each) > 1 else (),
     )
+
+
+def _logs(own: FloatArray, base: FloatArray, metric: str) -> FloatArray:
+    """(k,) of the ratios. A second is added to both sides: windows without any wait say nothing
+    about a ratio.
+    """
+    more = ADDED.get(metric, FLOOR_S)
+    found: FloatArray = np.log((np.atleast_2d(own) + more) / (base + more)).mean(axis=0)
+    return found
 
 
 def geometric(own: Sequence[float] | FloatArray, base: Sequence[float] | FloatArray) -> Change:
@@ -278,13 +258,7 @@ def objective_logs(own: Mapping[str, FloatArray], base: Mapping[str, FloatArray]
     """(k,) logarithms of the objective's change in windows. own: by metric, (k,) or (s, k) of
     training seeds, which count by their mean; base: (k,).
     """
-    logs = []
-    for metric in OBJECTIVE:
-        more = ADDED.get(metric, FLOOR_S)
-        logs.append(
-            np.log((np.atleast_2d(own[metric]) + more) / (base[metric] + more)).mean(axis=0)
-        )
-    found: FloatArray = np.mean(logs, axis=0)
+    found: FloatArray = np.mean([_logs(own[m], base[m], m) for m in OBJECTIVE], axis=0)
     return found
 
 
@@ -293,15 +267,6 @@ def of_logs(logs: FloatArray) -> Change:
     mean = float(np.expm1(logs.mean()))
     ends = (None if end is None else math.expm1(end) for end in ends_of_mean(logs))
     return Change(1.0, 1.0 + mean, mean, *ends)
-
-
-def _ends_of_ratio(own: FloatArray, other: FloatArray, base: float) -> Ends:
-    """Interval of the change of a mean, (k,) windows each; base: the mean of other."""
-    if len(own) > MOST_OF_STUDENT:
-        weights = drawn(len(own), OF_WINDOWS)
-        return interval(weights @ own / np.maximum(weights @ other, _LEAST) - 1)
-    ratio = float(own.mean()) / base
-    return ends_of_mean(ratio - 1 + (own - ratio * other) / base)  # the ratio estimator's errors
 
 
 # -- The objective: half the wait and half the bounded slowdown, in logarithms --------------------

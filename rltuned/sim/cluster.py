@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
@@ -43,6 +43,14 @@ class _File(BaseModel, extra="forbid", strict=True):
     partitions: list[_PartitionTable] = []
 
 
+class Whole(NamedTuple):
+    """All that a cluster has."""
+
+    gpus: int
+    cpus: int
+    nodes: int
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """Idle hardware: every node free and schedulable, in name order; partitions in file order."""
@@ -54,6 +62,10 @@ class Cluster:
     @property
     def gpus(self) -> int:
         return sum(n.total.gpus for n in self.nodes)
+
+    @property
+    def whole(self) -> Whole:
+        return Whole(self.gpus, sum(n.total.cpus for n in self.nodes), len(self.nodes))
 
     @property
     def default_partition(self) -> str:
@@ -134,54 +146,30 @@ def idle_node(name: str, gpu_type: GpuType, total: Resources, partitions: tuple[
 # Clusters known by name, so that a comparison needs no file.
 
 
-TESTBED = """
-[[partitions]]
-name = "gpu"
-default = true
-max_time_s = 86400
-
-[[nodes]]
-name = "p[1-2]"
-gpu_type = "p100"
-gpus = 4
-cpus = 16
-mem_mib = 64000
-partitions = ["gpu"]
-
-[[nodes]]
-name = "k[1-2]"
-gpu_type = "k80"
-gpus = 2
-cpus = 8
-mem_mib = 32000
-partitions = ["gpu"]
-
-[[nodes]]
-name = "m1"
-gpu_type = "m40"
-gpus = 1
-cpus = 4
-mem_mib = 16000
-partitions = ["gpu"]
-"""
-"""RLTune's testbed: 13 GPUs of three types on five nodes."""
-
-
-def uniform(*groups: tuple[str, int, str, int, int]) -> str:
-    """TOML of node groups (prefix, count, GPU type, GPUs, CPUs) in one partition."""
-    text = '[[partitions]]\nname = "gpu"\ndefault = true\n'
+def uniform(*groups: tuple[str, int, str, int, int], mem_mib: int = 60_000, limit: str = "") -> str:
+    """TOML of node groups (prefix, count, GPU type, GPUs, CPUs), mem_mib per GPU, in one partition;
+    limit: its line for the longest one.
+    """
+    text = f'[[partitions]]\nname = "gpu"\ndefault = true\n{limit}\n'
     for prefix, count, gpu_type, gpus, cpus in groups:
         digits = len(str(count))
         text += (
             f'\n[[nodes]]\nname = "{prefix}[{"1".zfill(digits)}-{count}]"\n'
             f'gpu_type = "{gpu_type}"\ngpus = {gpus}\ncpus = {cpus}\n'
-            f'mem_mib = {gpus * 60_000}\npartitions = ["gpu"]\n'
+            f'mem_mib = {gpus * mem_mib}\npartitions = ["gpu"]\n'
         )
     return text
 
 
 PRESETS = {
-    "testbed": TESTBED,
+    # RLTune's: 13 GPUs of three types on five nodes
+    "testbed": uniform(
+        ("p", 2, "p100", 4, 16),
+        ("k", 2, "k80", 2, 8),
+        ("m", 1, "m40", 1, 4),
+        mem_mib=16_000,
+        limit="max_time_s = 86400",
+    ),
     # the slice of 192 GPUs that RLTune's repository simulates
     "philly-192": uniform(("a", 16, "p100", 2, 12), ("b", 20, "p100", 8, 48)),
     # all of Philly: 321 nodes with 2 GPUs, 231 with 8 (Jeon et al., ATC'19)

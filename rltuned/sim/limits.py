@@ -60,11 +60,6 @@ class Habits:
     drift: float = 0.05
     away: float = 0.0
 
-    def __post_init__(self) -> None:
-        shares = (self.script_share, self.again + self.older, self.away)
-        if not all(0 <= share <= 1 for share in shares):
-            raise ValueError(f"shares and chances lie within 0..1: {self}")
-
 
 def users_of(count: int, users: int, away: float, rng: np.random.Generator) -> IntArray:
     """(count,) numbers of the users who submit; a few submit most jobs, as everywhere."""

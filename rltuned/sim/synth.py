@@ -1,8 +1,9 @@
 """Generators of traces, calibrated to published marginals. Same seed, same trace."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ SHAPES = {
 def synthesize(
     kind: str, *, jobs: int, seed: int, limits: Strength = "weak", free_share: float = 0.0
 ) -> Trace:
-    """A trace of one of the kinds in GENERATORS.
+    """A trace of one of the kinds in KINDS.
 
     kind: `philly-like`, `helios-like`, `pai-like` or `testbed-1024`. limits: how much the time
     limits tell of the run times. free_share: part of the jobs that accept other GPU types than
@@ -89,14 +90,17 @@ def synthesize(
 
     Raises TraceError: no such kind, or a number that makes no sense.
     """
-    if kind not in GENERATORS:
-        raise TraceError(f"no generator named {kind!r}; there are {', '.join(GENERATORS)}")
+    if kind not in KINDS:
+        raise TraceError(f"no generator named {kind!r}; there are {', '.join(KINDS)}")
     if jobs < 1 or not 0 <= free_share <= 1:
         raise TraceError("a generator needs at least one job and a free share within 0..1")
-    rng = np.random.default_rng(seed)
-    made, source = GENERATORS[kind](jobs, rng, limits, free_share)
+    shape = SHAPES.get(kind)
+    if shape is None:
+        made = _testbed(jobs, np.random.default_rng(seed), limits, free_share)
+    else:
+        made = jobs_of(shape, jobs=jobs, seed=seed, limits=limits, free_share=free_share)
     notes = {
-        "source": f"rltuned generator {kind}; {source}",
+        "source": f"rltuned generator {kind}; {shape.source if shape else TESTBED}",
         "licence": "Apache-2.0 (generated)",
         "synthetic": "every column",
         "limits": limits,
@@ -115,51 +119,38 @@ def jobs_of(
     habits: Habits | None = None,
 ) -> tuple[TraceJob, ...]:
     """Jobs of any marginals, drawn as those of the kinds in SHAPES are; habits: of named jobs."""
-    made, _ = _cluster_like(shape, habits)(jobs, np.random.default_rng(seed), limits, free_share)
-    return made
-
-
-Made = tuple[tuple[TraceJob, ...], str]
-
-
-def _cluster_like(
-    shape: Marginals, habits: Habits | None = None
-) -> Callable[[int, Generator, Strength, float], Made]:
-    def make(count: int, rng: Generator, limits: Strength, free_share: float) -> Made:
-        users = users_of(count, shape.users, habits.away if habits else 0.0, rng)
-        habit = rng.standard_normal(shape.users)[users]
-        script: NDArray[np.int64] | None = None
-        if habits is None:
-            own = rng.standard_normal(count)
-        else:
-            script, own = scripts_of(users, habits, rng)
-        run_s = _runs(habit, own, shape)
-        submit_s = _submits(count, shape.gap_s, shape.burst, rng)
-        gpus = _pick(shape.sizes, count, rng)
-        if script is not None:
-            gpus = gpus[script]  # there are fewer scripts than jobs
-        types = _pick_types(shape.types, count, rng)
-        free = rng.random(count) < free_share
-        names = [f"u{user:04d}" for user in users]
-        limit_s = draw_limits(run_s, limits, rng, names)
-        jobs = tuple(
-            TraceJob(
-                job_id=str(i + 1),
-                submit_s=float(submit_s[i]),
-                duration_s=float(run_s[i]),
-                time_limit_s=float(limit_s[i]),
-                gpus=int(gpus[i]),
-                gpu_types=() if free[i] or not types[i] else (types[i],),
-                cpus=4 * int(gpus[i]),
-                mem_mib=16_000 * int(gpus[i]),
-                user=names[i],
-                name="" if script is None else _letters(int(script[i])),
-            )
-            for i in range(count)
+    rng = np.random.default_rng(seed)
+    users = users_of(jobs, shape.users, habits.away if habits else 0.0, rng)
+    habit = rng.standard_normal(shape.users)[users]
+    script: NDArray[np.int64] | None = None
+    if habits is None:
+        own = rng.standard_normal(jobs)
+    else:
+        script, own = scripts_of(users, habits, rng)
+    run_s = _runs(habit, own, shape)
+    submit_s = _submits(jobs, shape.gap_s, shape.burst, rng)
+    gpus = _pick(shape.sizes, jobs, rng)
+    if script is not None:
+        gpus = gpus[script]  # there are fewer scripts than jobs
+    types = _pick(shape.types, jobs, rng).tolist() if shape.types else [""] * jobs
+    free = rng.random(jobs) < free_share
+    names = [f"u{user:04d}" for user in users]
+    limit_s = draw_limits(run_s, limits, rng, names)
+    return tuple(
+        TraceJob(
+            job_id=str(i + 1),
+            submit_s=float(submit_s[i]),
+            duration_s=float(run_s[i]),
+            time_limit_s=float(limit_s[i]),
+            gpus=int(gpus[i]),
+            gpu_types=() if free[i] or not types[i] else (types[i],),
+            cpus=4 * int(gpus[i]),
+            mem_mib=16_000 * int(gpus[i]),
+            user=names[i],
+            name="" if script is None else _letters(int(script[i])),
         )
-        return jobs, shape.source
-
-    return make
+        for i in range(jobs)
+    )
 
 
 def _letters(number: int) -> str:
@@ -190,19 +181,13 @@ def _submits(count: int, gap_s: float, burst: float, rng: Generator) -> FloatArr
     return np.rint(np.cumsum(gaps))
 
 
-def _pick(shares: dict[int, float], count: int, rng: Generator) -> NDArray[np.int64]:
-    weights = np.array(list(shares.values()))
-    return rng.choice(np.array(list(shares)), size=count, p=weights / weights.sum())
+def _pick(shares: Mapping[Any, float], count: int, rng: Generator) -> NDArray[Any]:
+    """(count,) of the keys."""
+    weights, keys = np.array(list(shares.values())), np.array(list(shares))
+    return keys[rng.choice(len(keys), size=count, p=weights / weights.sum())]
 
 
-def _pick_types(shares: dict[str, float], count: int, rng: Generator) -> list[str]:
-    if not shares:
-        return [""] * count
-    weights = np.array(list(shares.values()))
-    names = list(shares)
-    return [names[i] for i in rng.choice(len(names), size=count, p=weights / weights.sum())]
-
-
+TESTBED = "job mix and hardware of RLTune's testbed (SoCC 2025)"
 TESTBED_MIX = (
     ("m40", 1, 27),
     ("p100", 1, 31),
@@ -222,7 +207,9 @@ TRAINING_SHARE = 0.6
 TESTBED_ALSO = {"p100": ("k80", "m40"), "k80": ("p100", "m40"), "m40": ("p100", "k80")}
 
 
-def _testbed(count: int, rng: Generator, limits: Strength, free_share: float) -> Made:
+def _testbed(
+    count: int, rng: Generator, limits: Strength, free_share: float
+) -> tuple[TraceJob, ...]:
     """Deep-learning jobs for the 13-GPU testbed.
 
     Half of the jobs that are not bound to their type accept a list of two types, half accept any.
@@ -245,7 +232,7 @@ def _testbed(count: int, rng: Generator, limits: Strength, free_share: float) ->
     if limits != "none":
         limit_s = np.minimum(limit_s, 86_400.0)
     users = users_of(count, 12, 0.0, rng)
-    jobs = tuple(
+    return tuple(
         TraceJob(
             job_id=str(i + 1),
             submit_s=float(submit_s[i]),
@@ -260,7 +247,6 @@ def _testbed(count: int, rng: Generator, limits: Strength, free_share: float) ->
         )
         for i in range(count)
     )
-    return jobs, "job mix and hardware of RLTune's testbed (SoCC 2025)"
 
 
 def _accepted(own: str, gpus: int, draws: FloatArray, free_share: float) -> tuple[str, ...]:
@@ -271,7 +257,4 @@ def _accepted(own: str, gpus: int, draws: FloatArray, free_share: float) -> tupl
     return (own, TESTBED_ALSO[own][0])
 
 
-GENERATORS: dict[str, Callable[[int, Generator, Strength, float], Made]] = {
-    **{kind: _cluster_like(shape) for kind, shape in SHAPES.items()},
-    "testbed-1024": _testbed,
-}
+KINDS = (*SHAPES, "testbed-1024")

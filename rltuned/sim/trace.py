@@ -105,11 +105,6 @@ class Trace:
     notes: dict[str, str] = field(default_factory=dict)
     bad: tuple[Bad, ...] = ()
 
-    def __post_init__(self) -> None:
-        for earlier, later in zip(self.jobs, self.jobs[1:], strict=False):
-            if later.submit_s < earlier.submit_s:
-                raise ValueError(f"job {later.job_id} is submitted before the job above it")
-
 
 # What a job becomes in a partition, and whether it could run there at all.
 

@@ -2,5 +2,5 @@
 
 run.py is how a command is run; values.py knows Slurm's notations; columns.py pins what is asked
 for; squeue.py, request.py, priority.py and nodes.py turn answers into domain types; backend.py
-observes and applies; config_checks.py judges a site's settings.
+observes and applies.
 """

@@ -1,18 +1,17 @@
 """What rltuned asks Slurm to print, pinned, and the reading of tables that cannot be forged.
 
-Every table is asked for with a control character between fields and a mark of this process at the
-end of each record, and *with* its header line. The header proves that an answer came at all (an
-empty queue still has one) and that Slurm knows every column: for a name it does not know it prints
-an error, leaves the column empty, and ends with 0. The mark is random per call, and squeue and
-sprio take it from their environment, which no other user can read: whoever puts these separators, a
-newline or a forged row into an account name (which Slurm accepts when accounting is off), a job's
-name or its folder cannot know it. sinfo, which prints no text of a user's, takes it as an argument.
-Of the texts that users choose freely the account comes last of the fields, and job names, commands
-and folders behind it, parted by a second random mark and cut to a width; they are asked for where a
-Digester is there to take them. A comment is asked for of a job that is explained, and of no other.
+Every table is asked for with a control character between fields, a mark of this call at the end of
+each record, and its header: that proves that an answer came at all, and that Slurm knows every
+column (for a name it does not know it prints an error, leaves the column empty, and ends with 0).
+The mark is random, and squeue and sprio take it from their environment, which no other user can
+read: whoever puts separators, newlines or a forged row into an account, a job's name or its folder
+cannot know it. sinfo, which prints no text of a user's, takes it as an argument. The account comes
+last of the fields, and job names, commands and folders behind it, parted by a second mark and cut
+to a width; they are asked for where a Digester takes them, a comment of a job that is explained.
 """
 
 import secrets
+from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -31,42 +30,16 @@ MOST_BYTES: Final = 32 * 1024 * 1024
 """Of one record: an array of four million tasks, every other one of them, takes half of it."""
 
 
-class NodeRow(NamedTuple):
-    """The columns of sinfo -N -O: one row per node and partition."""
-
-    nodelist: str
-    statecomplete: str
-    cpusstate: str
-    memory: str
-    allocmem: str
-    gres: str
-    gresused: str
-    features_act: str
-    partition: str
-    available: str
-    time: str
-    defaulttime: str
-    prioritytier: str
-    priorityjobfactor: str
-    oversubscribe: str
-
-
-class PriorityRow(NamedTuple):
-    """The columns of sprio -o, which has letters and no names."""
-
-    job_id: str
-    priority: str
-    site: str
-    age: str
-    fairshare: str
-    jobsize: str
-    partition: str
-    qos: str
-    assoc: str
-    tres: str
-    nice: str
-
-
+NodeRow = namedtuple(
+    "NodeRow",
+    "nodelist statecomplete cpusstate memory allocmem gres gresused features_act partition "
+    "available time defaulttime prioritytier priorityjobfactor oversubscribe",
+)
+"""The columns of sinfo -N -O, all texts: one row per node and partition."""
+PriorityRow = namedtuple(
+    "PriorityRow", "job_id priority site age fairshare jobsize partition qos assoc tres nice"
+)
+"""The columns of sprio -o, which has letters and no names."""
 PRIORITY_LETTERS: Final = "iYSAFJPQBTN"
 
 
@@ -90,6 +63,12 @@ WATCH_COLUMNS: Final = UNDO_COLUMNS[:-1]
 def text(value: str) -> str:
     """A word of Slurm's; empty where it says that there is none. Jobs share the same words."""
     return "" if absent(value) else intern(value)
+
+
+@lru_cache(maxsize=1024)
+def word_list(words: str) -> tuple[str, ...]:
+    """Words with commas between; jobs share equal ones."""
+    return tuple(words.split(","))
 
 
 FIELDS: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = MappingProxyType(
@@ -133,28 +112,21 @@ TEXT_COLUMNS: Final[Mapping[KindName, str]] = MappingProxyType(
 ROW_PER_TASK: Final = "-r"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How this release's squeue is asked. per_record: the option for a row per record of an array;
-    where --array-unique is gone, -r prints a row per task, without the throttle. extras: of
-    EXTRA_COLUMNS.
+    where --array-unique is gone, -r prints a row per task, without the throttle.
     """
 
     per_record: str
-    extras: tuple[str, ...]
-
-    @property
-    def job_columns(self) -> tuple[str, ...]:
-        return (*JOB_COLUMNS[:-1], *self.extras, _LAST)
+    job_columns: tuple[str, ...]
 
 
 def read_layout(usage: str, known_columns: str) -> Layout:
     """The layout that fits a release, by `squeue --help` and --helpFormat, "" = lacking."""
     names = {name.lower() for name in known_columns.split()}
-    return Layout(
-        per_record="--array-unique" if "--array-unique" in usage.split() else ROW_PER_TASK,
-        extras=tuple(name for name in EXTRA_COLUMNS if name.lower() in names),
-    )
+    extras = (name for name in EXTRA_COLUMNS if name.lower() in names)
+    per_record = "--array-unique" if "--array-unique" in usage.split() else ROW_PER_TASK
+    return Layout(per_record, (*JOB_COLUMNS[:-1], *extras, _LAST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,22 +170,26 @@ class Marks:
     def _rows(
         self, answer: Call, width: int, broken: list[str] | None, texts: int
     ) -> Iterator[list[str]]:
-        number, wrong, good = -1, "", 0
+        wrong, good = "", 0
         for number, record in enumerate(self._records(answer)):
-            last: list[str] = []
-            fields = record
-            if texts:
-                fields, *last = record.rsplit(self.text, texts)
-            row = fields.split(FIELD, width - 1)
-            if number == 0:
-                _check_header(answer.program, [*fields.split(FIELD), *last], width + texts)
+            fields, *last = record.rsplit(self.text, texts) if texts else [record]
+            row = [*fields.split(FIELD, width - 1 if number else -1), *last]
+            if len(row) == width + texts == width + len(last) and (number or all(row)):
+                good += number > 0
+                if number:
+                    yield row
                 continue
-            if len(row) == width and len(last) == texts:
-                good += 1
-                yield [*row, *last] if texts else row
-                continue
-            shown = one_line(" ".join(row), 120)  # without the texts: they are never quoted
-            wrong = f"{answer.program}: record {number} has {len(row)} of {width} columns: {shown}"
+            # without the texts: they are never quoted
+            shown = one_line(" ".join(fields.split(FIELD)), 120)
+            if not number:
+                raise SnapshotError(
+                    f"{answer.program}: the header has not the {width + texts} columns that were "
+                    f"asked for: {shown}"
+                )
+            wrong = (
+                f"{answer.program}: record {number} has {len(row)} of {width + texts} columns: "
+                f"{shown}"
+            )
             if broken is None:
                 raise SnapshotError(wrong)
             broken.append(wrong)
@@ -237,14 +213,6 @@ class Marks:
             )
         if held:
             raise SnapshotError(f"{answer.program}: the answer is cut after {count - 1} records")
-
-
-def _check_header(command: str, header: list[str], width: int) -> None:
-    if len(header) != width or not all(name.strip() for name in header):
-        raise SnapshotError(
-            f"{command}: the header has not the {width} columns that were asked for: "
-            f"{one_line(' '.join(header), 200)}"
-        )
 
 
 def _complaint(answer: Call) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from rltuned.domain.cluster import GpuCount, Node, Partition, Reservation, Resources
 from rltuned.domain.snapshot import Unreadable
@@ -38,61 +38,43 @@ KNOWN_S: Final = 300.0
 _NAME: Final = re.compile(r"NodeName=(\S+)")
 _CPUS_KEPT: Final = re.compile(r" CPUEfctv=([0-9]+) CPUTot=([0-9]+)")
 _MEMORY: Final = re.compile(r" MemSpecLimit=([0-9]+)")
-_PARTITION: Final = re.compile(r" Nodes=(\S+)")
-_POWERED_DOWN: Final = "idle+cloud+powered_down"
+_PARTITION: Final = re.compile(r"PartitionName=(\S+)")
+_NODES: Final = re.compile(r" Nodes=(\S+)")
 
 
-class KeptBack(NamedTuple):
-    """CPUs and MiB of a node that no job gets."""
-
-    cpus: int
-    mem_mib: int
-
-
-def read_kept_back(lines: Iterable[str]) -> dict[str, KeptBack]:
-    """By node, from `scontrol -o show nodes`; those that keep nothing are left out."""
-    found: dict[str, KeptBack] = {}
+def read_kept_back(lines: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """CPUs and MiB that no job gets, by node, from `scontrol -o show nodes`; those that keep
+    nothing are left out.
+    """
+    found: dict[str, tuple[int, int]] = {}
     for line in lines:
         name, cpus, memory = _NAME.match(line), _CPUS_KEPT.search(line), _MEMORY.search(line)
-        if name is None:
-            continue
-        kept = KeptBack(
-            max(0, int(cpus[2]) - int(cpus[1])) if cpus else 0, int(memory[1]) if memory else 0
-        )
-        if any(kept):
-            found[name[1]] = kept
+        kept_cpus = max(0, int(cpus[2]) - int(cpus[1])) if cpus else 0
+        if name and (kept_cpus or memory):
+            found[name[1]] = kept_cpus, int(memory[1]) if memory else 0
     return found
 
 
-def without_kept(row: NodeRow, kept: Mapping[str, KeptBack]) -> NodeRow:
-    """The row with what jobs can have as its totals. Raises ValueError."""
-    found = kept.get(row.nodelist)
-    if found is None:
-        return row
-    allocated, idle, other, total = row.cpusstate.split("/")
-    left = max(0, int(total) - found.cpus)
-    memory = max(0, parse_memory_mib(row.memory) - found.mem_mib)
-    cpus = f"{min(int(allocated), left)}/{idle}/{other}/{left}"
-    return row._replace(cpusstate=cpus, memory=str(memory))
-
-
-def read_names(partitions: str) -> frozenset[str]:
-    """All nodes of all partitions, from `scontrol -o show partitions`. Raises SnapshotError."""
-    names: set[str] = set()
-    for line in partitions.splitlines():
-        found = _PARTITION.search(line)
+def read_partitions(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """All nodes of all partitions, and the partitions with Exclusive=NODE (26.05), from `scontrol
+    -o show partitions`. Raises SnapshotError.
+    """
+    names, exclusive = set[str](), set[str]()
+    for line in filter(None, text.splitlines()):
+        partition, nodes = _PARTITION.match(line), _NODES.search(line)
+        if partition is None:
+            raise SnapshotError(f"scontrol show partitions: {line[:80]!r} is no partition")
         try:
-            names.update(expand_hosts(found[1]) if found else ())
+            names.update(expand_hosts(nodes[1]) if nodes else ())
         except ValueError as error:
             raise SnapshotError(f"scontrol show partitions: {error}") from error
-    return frozenset(names)
+        if " Exclusive=NODE" in line:
+            exclusive.add(partition[1])
+    return frozenset(names), frozenset(exclusive)
 
 
 class HiddenNodes:
-    """Remembers from look to look what powered-down cloud nodes have.
-
-    A node that was shown before keeps what it had. new_marks: of one call each.
-    """
+    """Remembers from look to look what powered-down cloud nodes have. new_marks: of one call."""
 
     def __init__(self, commands: Commands, new_marks: Callable[[], Marks]) -> None:
         self._commands = commands
@@ -110,55 +92,26 @@ class HiddenNodes:
         """The rows of sinfo, and those of the nodes among `names` that it does not show. odd: takes
         what is not known yet. Raises BackendError, SnapshotError.
         """
-        shown: dict[str, list[list[str]]] = {}
+        shown = set[str]()
         for row in rows:
-            if names:
-                shown.setdefault(row[0], []).append(row)
+            shown.add(row[0])
             yield row
-        hidden = sorted(names - shown.keys())
+        hidden = sorted(names - shown)
         known = {name: self._known[name] for name in hidden if name in self._known}
         due = [n for n in hidden if n not in known or not 0 <= now - known[n][1] < KNOWN_S]
-        due.sort(key=lambda name: known[name][1] if name in known else -2.0)
+        due.sort(key=lambda name: known[name][1] if name in known else -math.inf)
         for name in due[:MOST_ASKED]:
-            known[name] = self._ask(name), now
+            marks = self._new_marks()
+            words = ("--local", "-a", "-N", "-n", name, "-O", marks.columns(NODE_COLUMNS))
+            answer = self._commands.call("sinfo", *words)
+            # none where Slurm has no such node that it would start
+            known[name] = list(marks.rows(answer, len(NODE_COLUMNS), [])), now
         for found, _ in known.values():
             yield from found
         if unknown := len(hidden) - len(known):
             why = f"{unknown} that are powered down are not known yet: asked for from look to look"
             odd.append(Unreadable("node", "", why))
-        self._known = known | {name: (_hidden(its), -1.0) for name, its in shown.items()}
-
-    def _ask(self, name: str) -> list[list[str]]:
-        """Rows of one node; none where Slurm has no such node that it would start."""
-        marks = self._new_marks()
-        words = ("--local", "-a", "-N", "-n", name, "-O", marks.columns(NODE_COLUMNS))
-        answer = self._commands.call("sinfo", *words)
-        return list(marks.rows(answer, len(NODE_COLUMNS), []))
-
-
-def _hidden(rows: list[list[str]]) -> list[list[str]]:
-    """A node that is shown, as it will be when it is powered down and empty."""
-    made = []
-    for raw in rows:
-        row = NodeRow._make(raw)
-        total = row.cpusstate.rpartition("/")[2]
-        made.append(
-            list(
-                row._replace(
-                    statecomplete=_POWERED_DOWN,
-                    cpusstate=f"0/{total}/0/{total}",
-                    allocmem="0",
-                    gresused=_NONE_USED.sub("0", row.gresused),
-                )
-            )
-        )
-    return made
-
-
-_NONE_USED: Final = re.compile(r"(?<=:)[0-9]+(?=\(|,|$)")
-
-
-# -- nodes and partitions ---------------------------------------------------------------------
+        self._known = known
 
 
 _OPEN_STATES: Final = frozenset({"idle", "mixed", "allocated"})
@@ -176,14 +129,14 @@ _POWERING_UP: Final = _HARMLESS_FLAGS | {"not_responding"}
 _HARMLESS_MARKS: Final = "-~#@"
 _MARKS: Final = "*~#!%$@^-+"
 _CPUS: Final = re.compile(r"([0-9]+)/([0-9]+)/([0-9]+)/([0-9]+)")
-_NOTHING_KEPT: Final[Mapping[str, KeptBack]] = MappingProxyType({})
+_NOTHING_KEPT: Final[Mapping[str, tuple[int, int]]] = MappingProxyType({})
 _SHARING: Final = frozenset({"shard", "mps"})
 
 
 def read_nodes(
     rows: Iterable[list[str]],
     exclusive: frozenset[str] = frozenset(),
-    kept: Mapping[str, KeptBack] = _NOTHING_KEPT,
+    kept: Mapping[str, tuple[int, int]] = _NOTHING_KEPT,
 ) -> tuple[tuple[Node, ...], tuple[Partition, ...], tuple[Unreadable, ...]]:
     """Nodes, partitions, and what cannot be read, from sinfo -N, a row per pair. exclusive:
     partitions that are EXCLUSIVE whatever sinfo says. kept: what jobs do not get. Raises
@@ -211,7 +164,7 @@ def read_nodes(
     nodes, odd = [], []
     for name, row in first.items():
         try:
-            nodes.append(_node(without_kept(row, kept), tuple(sorted(members[name]))))
+            nodes.append(_node(row, tuple(sorted(members[name])), *kept.get(name, (0, 0))))
         except ValueError as error:
             odd.append(Unreadable("node", name, str(error)))
     if odd and not nodes:
@@ -232,15 +185,13 @@ def _partition(name: str, row: NodeRow) -> Partition:
     )
 
 
-@lru_cache(
-    maxsize=16_384
-)  # most nodes say the same a minute later: an eighth of a cycle of 256 jobs
-def _node(row: NodeRow, partitions: tuple[str, ...]) -> Node:
+@lru_cache(16_384)  # most nodes say the same a minute later: an eighth of a cycle of 256 jobs
+def _node(row: NodeRow, partitions: tuple[str, ...], kept_cpus: int, kept_mib: int) -> Node:
     cpus = _CPUS.fullmatch(row.cpusstate)
     if cpus is None:
         raise ValueError(f"{row.cpusstate!r} are no CPU counts")
-    allocated, all_cpus = int(cpus[1]), int(cpus[4])
-    memory = parse_memory_mib(row.memory)
+    allocated, all_cpus = int(cpus[1]), max(0, int(cpus[4]) - kept_cpus)
+    memory = max(0, parse_memory_mib(row.memory) - kept_mib)
     gpus = _gpus(row.gres, row.gresused)
     total = resources_of(sum(g.total for g in gpus), all_cpus, memory)
     # With OverSubscribe=FORCE more may be handed out than there is: then nothing is free.
@@ -320,11 +271,6 @@ def _shared_devices(item: Gres, all_gpus: int) -> int:
     return all_gpus
 
 
-# -- reservations -----------------------------------------------------------------------------
-
-
-_RESERVATION: Final = "ReservationName="
-_NO_RESERVATION: Final = "No reservations in the system"
 _FIELD: Final = re.compile(r"(?<!\S)([A-Za-z]+)=(\S*)")
 
 
@@ -335,12 +281,12 @@ def read_reservations(
     found: dict[str, Reservation] = {}
     bad: list[Unreadable] = []
     for line in lines:
-        if not line.strip() or line.startswith(_NO_RESERVATION):
+        if not line.strip() or line.startswith("No reservations in the system"):
             continue
         shown = dict(reversed(_FIELD.findall(line)))  # of two the first: a comment stands last
         name = shown.get("ReservationName", "")
         try:
-            if not line.startswith(_RESERVATION) or not name or name in found:
+            if not line.startswith("ReservationName=") or not name or name in found:
                 raise ValueError(f"{one_line(line, 120)!r} is no reservation")  # noqa: TRY301
             one = _reservation(name, shown)
         except (KeyError, ValueError) as error:
@@ -356,26 +302,20 @@ def _reservation(name: str, shown: dict[str, str]) -> Reservation:
     start, end = parse_epoch(shown["StartTime"]), parse_epoch(shown["EndTime"])
     if start is None:
         raise ValueError("no start")
-    nodes = () if absent(shown["Nodes"]) else expand_hosts(shown["Nodes"])
+    tres = parse_tres(shown["TRES"])
+    typed = sum(count for resource, count in tres.items() if resource.startswith("gres/gpu:"))
+    gpus = max(typed, tres.get("gres/gpu", 0))
     return Reservation(
         name=name,
         start_at=start,
         end_at=UnixTime(math.inf) if end is None else end,
-        nodes=tuple(map(NodeName, nodes)),
-        kept=_kept(shown["TRES"]),
+        nodes=expand_hosts(shown["Nodes"]),
+        kept=resources_of(gpus, tres["cpu"], 0) if "cpu" in tres else None,
         users=_listed(shown["Users"]),
         accounts=_listed(shown["Accounts"]),
         others=any(_listed(shown.get(key, "")) for key in ("Groups", "QOS", "AllowedPartitions")),
         flags=tuple(sorted(_listed(shown["Flags"].upper()))),
     )
-
-
-def _kept(text: str) -> Resources | None:
-    tres = {} if absent(text) else parse_tres(text)
-    if "cpu" not in tres:
-        return None
-    typed = sum(count for name, count in tres.items() if name.startswith("gres/gpu:"))
-    return resources_of(max(typed, tres.get("gres/gpu", 0)), tres["cpu"], 0)
 
 
 def _listed(text: str) -> tuple[str, ...]:

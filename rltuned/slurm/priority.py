@@ -5,7 +5,7 @@ fixed has no factors there. What multifactor would give it now needs the factor 
 which moves by thousands of points within minutes under a fair tree.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -16,16 +16,13 @@ from rltuned.errors import BackendError
 from rltuned.slurm.columns import PRIORITY_LETTERS, Marks, PriorityRow
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import SlurmSite
-from rltuned.slurm.squeue import PriorityState, id_of, parse_job_id
+from rltuned.slurm.squeue import id_of, parse_job_id
 from rltuned.slurm.values import parse_number, whole_numbers
 from rltuned.text import one_line
 
 GARBAGE_SITE: Final = -2_147_483_000
 """sprio 22.05 prints about -2^31 as the site factor of a frozen multi-partition job."""
 _SHARE_COLUMNS: Final = ("Account", "User", "Partition", "FairShare")
-
-Association = tuple[str, str, str]
-"""Account, user, partition; the partition is empty for one that is for all."""
 
 
 class Factors(NamedTuple):
@@ -51,13 +48,9 @@ class Factors(NamedTuple):
         same = (other.priority, other.partition) == (self.priority, self.partition)
         best = max((self, other), key=lambda line: line.priority)
         uneven = self.uneven or not same
-        return self._replace(
-            priority=best.priority,
-            base=best.base,
-            rest=best.rest,
-            fair=best.fair,
-            uneven=uneven,
-        )
+        factor, live = self.site_factor, self.live
+        parts = best.priority, factor, live, best.base, best.rest, best.fair, self.partition
+        return Factors(*parts, uneven)
 
 
 def read_line(row: PriorityRow) -> tuple[JobId, Factors]:
@@ -110,30 +103,25 @@ def ask_sprio(
     return {job_id: found[job_id] for job_id in found.keys() - bad.keys()}, bad
 
 
-def standing_of(job: Mapping[str, Any], seen: Factors | None, site: SlurmSite) -> PriorityState:
-    """What rules a job's priority, by its fields and by what sprio says of it; None = nothing."""
+def standing_of(job: Mapping[str, Any], seen: Factors | None, site: SlurmSite) -> dict[str, Any]:
+    """What rules a job's priority, as fields of PendingJob: by its other fields, and by what sprio
+    says of it; None = nothing.
+    """
     several = len(job["partitions"]) > 1 and site.multifactor
     best = seen.priority if several and seen is not None and seen.live else 0
     priority = max(job["priority"], best)
-    uneven = several and (seen is None or seen.uneven)
-    sticky = site.multifactor and site.increase_only
+    found = {
+        "priority": priority,
+        "uneven": several and (seen is None or seen.uneven),
+        "sticky": site.multifactor and site.increase_only,
+    }
     if seen is None:  # sprio shows no held jobs
-        live = site.multifactor and bool(job["held_by"])
-        return PriorityState(priority, live=live, uneven=uneven, sticky=sticky)
+        return found | {"live": site.multifactor and bool(job["held_by"])}
     # multifactor gives at least 1; a job whose factors are all zero and that has more was set
     of_itself = max(1, (seen.site_factor or 0) - job["nice"])
     fixed = not seen.live and priority > of_itself
-    return PriorityState(
-        priority,
-        seen.site_factor,
-        fixed,
-        seen.live,
-        uneven,
-        sticky,
-        seen.base,
-        seen.rest,
-        seen.fair,
-    )
+    rest = {name: getattr(seen, name) for name in ("site_factor", "live", "base", "rest", "fair")}
+    return found | {"fixed": fixed} | rest
 
 
 class FairShares:
@@ -142,7 +130,8 @@ class FairShares:
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
         self._read_at: float | None = None
-        self._factors: dict[Association, float] = {}
+        self._factors: dict[tuple[str, str, str], float] = {}
+        """By account, user and partition; the partition is empty for one that is for all."""
 
     def points(self, job: Mapping[str, Any], now: float, system: PrioritySystem) -> float | None:
         """What the fair share of a job adds that is not live, by its fields; None = not known.
@@ -168,31 +157,17 @@ class FairShares:
         return shares.pop() if len(shares) == 1 else None
 
     def _read(self, now: float, period_s: float) -> None:
+        """Every association of a user, but for unreadable lines."""
         if self._read_at is not None and 0 <= now - self._read_at < period_s:
             return
         self._read_at, self._factors = now, {}
-        with suppress(BackendError, ValueError):
-            self._factors = dict(_shares(self._commands))
-
-
-def _shares(commands: Commands) -> Iterator[tuple[Association, float]]:
-    """Every association of a user, but for unreadable lines. Raises BackendError, ValueError."""
-    lines = commands.call("sshare", "-a", "-P", "-o", ",".join(_SHARE_COLUMNS)).lines()
-    if tuple(next(lines, "").split("|")) != _SHARE_COLUMNS:
-        raise ValueError("sshare: no such columns")
-    for line in lines:
-        account, _, rest = line.strip().partition("|")
-        user, _, rest = rest.partition("|")
-        partition, _, text = rest.partition("|")
-        factor = _factor(text)
-        if user and factor is not None:
-            yield (account, user, partition), factor
-
-
-def _factor(text: str) -> float | None:
-    """A number from 0 to 1; None = it is none."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0.0 <= value <= 1.0 else None
+        with suppress(BackendError):
+            words = ("-a", "-P", "-o", ",".join(_SHARE_COLUMNS))
+            lines = self._commands.call("sshare", *words).lines()
+            if tuple(next(lines, "").split("|")) != _SHARE_COLUMNS:
+                return
+            for line in lines:
+                account, user, partition, text = [*line.strip().split("|", 3), *[""] * 3][:4]
+                with suppress(ValueError):
+                    if user and 0.0 <= float(text) <= 1.0:
+                        self._factors[account, user, partition] = float(text)

@@ -1,25 +1,22 @@
-"""Where the rows of jobs come from: squeue, or for the most part pyslurm.
+"""What pyslurm tells of the jobs, as the rows that squeue would show.
 
 pyslurm runs in a process of its own (pyslurm_child), which is started for every look and ends with
 its answer, so that nothing it leaks outlives a cycle, a crash of its C code is an exit code, and a
-call that hangs is ended like any command. Its jobs become the rows that squeue would show.
+call that hangs is ended like any command.
 """
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from rltuned.domain.kinds import Digester
 from rltuned.domain.snapshot import Unreadable
 from rltuned.errors import BackendError, SnapshotError
 from rltuned.run import Call
-from rltuned.slurm.columns import TEXT_COLUMNS, Layout, Marks
-from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.run import Commands
 from rltuned.slurm.site import release_of
-from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, squeue, told
+from rltuned.slurm.squeue import MOST_RECORDS, Row, parse_job_id, told
 from rltuned.text import one_line
 from rltuned.trusted import user_name
 
@@ -30,32 +27,6 @@ REST_S: Final = 300.0
 PROGRAM: Final = "pyslurm"
 """What the process is called in messages and metrics."""
 CHILD: Final = Path(__file__).with_name("pyslurm_child.py")
-_NUMBERS: Final = {
-    "jobid": "id",
-    "prioritylong": "priority",
-    "nice": "nice",
-    "submittime": "submit_time",
-    "eligibletime": "eligible_time",
-    "starttime": "start_time",
-    "hetjobid": "heterogeneous_id",
-}
-_WORDS: Final = {
-    "reason": "state_reason",
-    "qos": "qos",
-    "reqnodes": "required_nodes",
-    "reservation": "reservation",
-    "nodelist": "allocated_nodes",
-    "account": "account",
-    "ExcNodes": "excluded_nodes",
-}
-TOLD: Final = frozenset(
-    {
-        *_NUMBERS, *_WORDS, "arrayjobid", "arraytaskid", "statecompact", "username", "dependency",
-        "hetjoboffset", "CronJob",
-    }
-)  # fmt: skip
-"""Columns of squeue that pyslurm tells. Every other one is asked of squeue."""
-_NO_TASK: Final = "N/A"
 FIELDS: Final = (
     "id", "array_id", "array_task_id", "array_tasks_waiting", "array_tasks_parallel", "state",
     "state_reason", "priority", "nice", "submit_time", "eligible_time", "start_time", "user_id",
@@ -77,8 +48,7 @@ class UnusableError(BackendError):
     """pyslurm is not there, is of another release, or ended badly: text can stand in."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReaderChoice:
+class ReaderChoice(NamedTuple):
     """What reads the queue. wanted, reader: TEXT or PYSLURM; detail: which pyslurm, or why none."""
 
     wanted: str
@@ -90,104 +60,40 @@ class ReaderChoice:
         return self.reader != self.wanted
 
 
-class JobSource:
-    """Rows of all jobs: from squeue alone, or from pyslurm with what they ask for from squeue.
-
-    pyslurm is asked first: a job that only it knows has ended, one that only squeue knows is
-    younger than the snapshot, and both are left out. Where pyslurm cannot be used, text stands in.
-
-    pyslurm: its interpreter; None = text alone. on_reading: called with what reads the jobs,
-    whenever that changes and pyslurm is set. digester: whose texts are asked for, of squeue in
-    either case; None = none.
+def ask_pyslurm(
+    commands: Commands, python: Path, release: tuple[int, int]
+) -> tuple[str, dict[str, str]]:
+    """Pyslurm's version, and every job that slurmctld has in memory: by id a line of JSON, its
+    FIELDS in a list. They stay lines until squeue's row of the job is there, which takes a seventh
+    of the memory. python: the interpreter that has it. Raises UnusableError: text can stand in;
+    BackendError: no answer; SnapshotError: it could not be read.
     """
-
-    def __init__(
-        self,
-        commands: Commands,
-        new_marks: Callable[[], Marks],
-        pyslurm: Path | None,
-        on_reading: Callable[[ReaderChoice], None],
-        digester: Digester | None = None,
-    ) -> None:
-        self._commands = commands
-        self._new_marks = new_marks
-        self._python = pyslurm
-        self._on_reading = on_reading
-        wanted = () if digester is None else digester.wanted
-        self._texts = tuple(name for name in TEXT_COLUMNS if name in wanted)
-        self._last: ReaderChoice | None = None
-        self._rest_until = -float("inf")
-
-    def read(
-        self, layout: Layout, release: tuple[int, int], now: float, bad: list[Unreadable]
-    ) -> Iterator[Row]:
-        """The rows of every record, or of every task where squeue parts arrays. bad: takes jobs
-        whose records are no rows. Raises BackendError, SnapshotError.
-        """
-        names, jobs = layout.job_columns, None
-        if self._python is not None and not 0 < self._rest_until - now <= REST_S:
-            try:
-                version, jobs = self.jobs(release)
-                reading = ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}")
-                names = ("jobid", *(name for name in names if name not in TOLD))
-            except UnusableError as error:
-                self._rest_until = now + REST_S
-                reading = ReaderChoice(PYSLURM, TEXT, str(error))
-            if reading != self._last:
-                self._last = reading
-                self._on_reading(reading)
-        broken = list[str]()
-        marks = self._new_marks()
-        rows = squeue(
-            self._commands, layout, marks, names, "--noconvert", texts=self._texts, broken=broken
+    # -I: neither rltuned's environment nor the folder of the file changes what is imported
+    asked = ("-I", "-B", str(CHILD))
+    try:
+        call = commands.call(PROGRAM, *asked, feed=json.dumps(FIELDS), at=python)
+    except BackendError as error:
+        raise UnusableError(str(error)) from error
+    if not call.failure and not call.ok:
+        last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
+        raise UnusableError(f"pyslurm in {python} ended with {call.exit_code}: {last}")
+    call.must_be_good()
+    answer, jobs = _read(call)
+    version, detail = str(answer.get("pyslurm", "")), one_line(str(answer.get("detail", "")))
+    if answer.get("error") == "missing":
+        raise UnusableError(f"{python}: {detail}")
+    if release_of(version) != release:
+        raise UnusableError(
+            f"pyslurm {version or '?'} of {python} is not of slurmctld's release, "
+            f"{release[0]}.{release[1]:02}"
         )
-        yield from rows if jobs is None else rows_of(jobs, rows, bad)
-        bad += [Unreadable("job", "", why) for why in broken]
-
-    def jobs(self, release: tuple[int, int]) -> tuple[str, dict[str, str]]:
-        """Pyslurm's version, and every job that slurmctld has in memory: by id a line of JSON, its
-        FIELDS in a list. They stay lines until squeue's row of the job is there, which takes a
-        seventh of the memory. Raises UnusableError: text can stand in; BackendError: no answer;
-        SnapshotError: it could not be read.
-        """
-        # -I: neither rltuned's environment nor the folder of the file changes what is imported
-        asked = ("-I", "-B", str(CHILD))
-        feed = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
-        try:
-            call = self._commands.call(PROGRAM, *asked, feed=feed, at=self._python)
-        except BackendError as error:
-            raise UnusableError(str(error)) from error
-        if not call.failure and not call.ok:
-            last = one_line(call.stderr.strip().rpartition("\n")[2]) or "no message"
-            why = f"pyslurm in {self._python} ended with {call.exit_code}: {last}"
-            raise UnusableError(why)
-        call.must_be_good()
-        answer, jobs = _read(call)
-        version = str(answer.get("pyslurm", ""))
-        detail = one_line(str(answer.get("detail", "")))
-        if answer.get("error") == "missing":
-            raise UnusableError(f"{self._python}: {detail}")
-        if release_of(version) != release:
-            raise UnusableError(
-                f"pyslurm {version or '?'} of {self._python} is not of slurmctld's release, "
-                f"{release[0]}.{release[1]:02}"
-            )
-        if answer.get("error") == "rpc":
-            raise BackendError(f"pyslurm: {detail}")
-        if answer.get("jobs") != len(jobs):
-            promised = f"{answer.get('jobs')!r} jobs were announced"
-            raise SnapshotError(f"pyslurm: {len(jobs)} jobs in the answer, {promised}")
-        return version, jobs
-
-    def reading(self, release: tuple[int, int]) -> ReaderChoice:
-        """What would read the jobs now; raises as `read`."""
-        if self._python is None:
-            return ReaderChoice(TEXT, TEXT, "squeue, sinfo and sprio as text")
-        try:
-            version, jobs = self.jobs(release)
-        except UnusableError as error:
-            return ReaderChoice(PYSLURM, TEXT, str(error))
-        return ReaderChoice(PYSLURM, PYSLURM, f"pyslurm {version}, {len(jobs)} jobs")
+    if answer.get("error") == "rpc":
+        raise BackendError(f"pyslurm: {detail}")
+    if (promised := answer.get("jobs")) != len(jobs):
+        raise SnapshotError(
+            f"pyslurm: {len(jobs)} jobs in the answer, {promised!r} jobs were announced"
+        )
+    return version, jobs
 
 
 def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
@@ -207,9 +113,9 @@ def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
         answer = json.loads(first)
     except BackendError as error:
         raise UnusableError(str(error)) from None
-    except ValueError as error:
-        raise SnapshotError(f"pyslurm: {one_line(first, 120)!r}: {error}") from error
-    if not isinstance(answer, dict) or answer.get("protocol") != PROTOCOL:
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict):
         raise SnapshotError(f"pyslurm: {one_line(first, 120)!r} is no answer")
     return answer, jobs
 
@@ -217,7 +123,7 @@ def _read(call: Call) -> tuple[dict[str, Any], dict[str, str]]:
 def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) -> Iterator[Row]:
     """Rows with squeue's columns of TOLD by pyslurm, and the others by squeue.
 
-    jobs: as of JobSource.jobs; they are taken out, and those that one of both alone has are left
+    jobs: as of ask_pyslurm; they are taken out, and those that one of both alone has are left
     out. bad: takes the jobs of which a value is not of its kind. A further row of a job is doubt,
     unless it says the same of one more task of an array (squeue -r), of which pyslurm has told.
     """
@@ -233,75 +139,60 @@ def rows_of(jobs: dict[str, str], asks: Iterable[Row], bad: list[Unreadable]) ->
                 bad.append(Unreadable("job", number, f"pyslurm: {error}", parse_job_id(number)))
                 continue
             seen.add(number)
-            if row["arraytaskid"] != _NO_TASK:
+            if row["arraytaskid"] != "N/A":
                 arrays[number] = told(ask)
             yield {**ask, **row}
         elif number in seen and arrays.get(number) != told(ask):
             yield ask
 
 
-def _job(line: str) -> dict[str, Any]:
+def row_of(line: str) -> dict[str, str]:
+    """A job in squeue's words, by the columns of TOLD. Raises ValueError."""
     row = json.loads(line)
     if not isinstance(row, list) or len(row) != len(FIELDS):
         raise ValueError(f"{one_line(line, 120)!r} has not the {len(FIELDS)} fields asked for")
-    return dict(zip(FIELDS, row, strict=True))
+    job = dict(zip(FIELDS, row, strict=True))
+    return {column: read(job) for column, read in TOLD.items()}
 
 
-def row_of(line: str) -> dict[str, str]:
-    """A job in squeue's words, by the columns of TOLD. Raises ValueError."""
-    job = _job(line)
-    cron, offset = job["is_cronjob"], job["heterogeneous_offset"]
-    if not isinstance(cron, bool):
-        raise ValueError(f"is_cronjob {cron!r} is neither true nor false")  # noqa: TRY004
-    return {
-        **{column: _number(job, name) for column, name in _NUMBERS.items()},
-        **{column: _word(job, name) for column, name in _WORDS.items()},
-        "arrayjobid": _number(job, "array_id" if job["array_id"] else "id"),
-        "arraytaskid": _tasks(job),
-        "statecompact": _STATES.get(_word(job, "state"), _OTHER),
-        "username": _user(job["user_id"]),
-        "dependency": _dependency(job["dependencies"]),
-        # None is the offset 0 where there is a leader, and means nothing where there is none
-        "hetjoboffset": _number(job, "heterogeneous_offset") if offset else "0",
-        "CronJob": "Yes" if cron else "No",
-    }
+_Job = Mapping[str, Any]
 
 
-def _number(job: Mapping[str, Any], name: str) -> str:
-    """A number in squeue's form; None is N/A, which read_queue refuses where it needs a number."""
+def _of_kind(job: _Job, name: str, kind: type) -> Any:
+    """A value, or None. Raises ValueError: it is of another kind; true and false are no numbers."""
     value = job[name]
-    if value is None:
-        return "N/A"
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} {value!r} is no whole number")  # noqa: TRY004 - the answer's fault
-    return str(value)
+    if value is None or (isinstance(value, kind) and isinstance(value, bool) == (kind is bool)):
+        return value
+    raise ValueError(f"{name} {str(value)[:40]!r} is no {kind.__name__}")
 
 
-def _word(job: Mapping[str, Any], name: str) -> str:
-    value = job[name]
-    if value is not None and not isinstance(value, str):
-        raise ValueError(f"{name} {str(value)[:40]!r} is no text")
-    return "(null)" if value is None else value
+def _number(name: str) -> Callable[[_Job], str]:
+    """In squeue's form; None is N/A, which squeue.py refuses where it needs a number."""
+    return lambda job: "N/A" if (found := _of_kind(job, name, int)) is None else str(found)
 
 
-def _tasks(job: Mapping[str, Any]) -> str:
+def _word(name: str) -> Callable[[_Job], str]:
+    return lambda job: "(null)" if (found := _of_kind(job, name, str)) is None else found
+
+
+def _tasks(job: _Job) -> str:
     """The task list of squeue: which tasks wait with their throttle, or the one that this is."""
     if not job["array_id"]:
-        return _NO_TASK
+        return "N/A"
     if job["array_tasks_waiting"] is None:
         # pyslurm's None is task 0 here: a record of an array without a list is one task
-        return "0" if job["array_task_id"] is None else _number(job, "array_task_id")
-    waiting = _word(job, "array_tasks_waiting")
+        return "0" if job["array_task_id"] is None else _number("array_task_id")(job)
     throttle = job["array_tasks_parallel"]
-    return f"{waiting}%{_number(job, 'array_tasks_parallel')}" if throttle else waiting
+    limit = f"%{_number('array_tasks_parallel')(job)}" if throttle else ""
+    return f"{_word('array_tasks_waiting')(job)}{limit}"
 
 
-def _dependency(value: object) -> str:
+def _dependency(job: _Job) -> str:
     """In Slurm's form again; a kind that pyslurm leaves out stays one that is not known."""
+    value = job["dependencies"]
     if value is None or isinstance(value, str):
         return value or "(null)"
-    if not isinstance(value, dict):
-        raise ValueError(f"dependencies {str(value)[:40]!r} are no object")  # noqa: TRY004
+    value = _of_kind(job, "dependencies", dict)
     kinds = [
         ":".join((kind, *map(str, jobs)))
         for kind, jobs in value.items()
@@ -311,7 +202,47 @@ def _dependency(value: object) -> str:
     return ("?" if value.get("satisfy") == "any" else ",").join(kinds) or "of an unknown kind"
 
 
-def _user(uid: object) -> str:
-    if not isinstance(uid, int) or isinstance(uid, bool):
-        raise ValueError(f"user_id {uid!r} is no number")  # noqa: TRY004
+def _user(job: _Job) -> str:
+    uid = _of_kind(job, "user_id", int)
+    if uid is None:
+        raise ValueError("user_id is no number")
     return user_name(uid)
+
+
+def _cron(job: _Job) -> str:
+    if job["is_cronjob"] is None:
+        raise ValueError("is_cronjob is neither true nor false")
+    return "Yes" if _of_kind(job, "is_cronjob", bool) else "No"
+
+
+def _offset(job: _Job) -> str:
+    """None is the offset 0 where there is a leader, and means nothing where there is none."""
+    return _number("heterogeneous_offset")(job) if job["heterogeneous_offset"] else "0"
+
+
+TOLD: Final[Mapping[str, Callable[[_Job], str]]] = MappingProxyType(
+    {
+        "jobid": _number("id"),
+        "arrayjobid": lambda job: _number("array_id" if job["array_id"] else "id")(job),
+        "arraytaskid": _tasks,
+        "statecompact": lambda job: _STATES.get(_word("state")(job), _OTHER),
+        "reason": _word("state_reason"),
+        "prioritylong": _number("priority"),
+        "nice": _number("nice"),
+        "submittime": _number("submit_time"),
+        "eligibletime": _number("eligible_time"),
+        "starttime": _number("start_time"),
+        "username": _user,
+        "qos": _word("qos"),
+        "reqnodes": _word("required_nodes"),
+        "dependency": _dependency,
+        "reservation": _word("reservation"),
+        "hetjobid": _number("heterogeneous_id"),
+        "hetjoboffset": _offset,
+        "nodelist": _word("allocated_nodes"),
+        "account": _word("account"),
+        "ExcNodes": _word("excluded_nodes"),
+        "CronJob": _cron,
+    }
+)
+"""By column of squeue how pyslurm tells it. Every other column is asked of squeue."""

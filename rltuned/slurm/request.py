@@ -2,14 +2,15 @@
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
-from rltuned.domain.cluster import GpuCount, Node, Resources
+from rltuned.domain.cluster import Node, Resources
 from rltuned.domain.jobs import Request, Share
-from rltuned.domain.units import GpuType, NodeName
+from rltuned.domain.units import GpuType
 from rltuned.slurm.columns import ASK_COLUMNS
 from rltuned.slurm.values import (
     Gres,
@@ -25,17 +26,9 @@ _WHOLE_NODE: Final = "NO"
 _UNKNOWN: Final[Mapping[str, Resources]] = MappingProxyType({})
 _SHARED_BY: Final = frozenset({"USER", "MCS", "TOPO"})
 _ask_of: Final[Callable[[Mapping[str, str]], tuple[str, ...]]] = itemgetter(*ASK_COLUMNS)
+_GPU_FORMS: Final = ("tres-per-job", "tres-per-node", "tres-per-task", "tres-per-socket")
 UNASKED: Final = Request(total=Resources(0, 0, 0))
 """In place of what a job asks for, where that is not read."""
-
-
-class Gpus(NamedTuple):
-    """What the four --gpus forms and --gres come to."""
-
-    total: int
-    per_node: bool
-    types: tuple[GpuType, ...]
-    other: tuple[str, ...]
 
 
 class Requests:
@@ -72,32 +65,37 @@ class Requests:
         return known
 
     def _read(self, ask: Mapping[str, str], *, running: bool) -> Request:
-        tres = parse_tres(ask["tres-alloc"])
+        tres, forms = parse_tres(ask["tres-alloc"]), {f: parse_gres(ask[f]) for f in _GPU_FORMS}
         shown_nodes = _int(ask["numnodes"].partition("-")[0])
         asked_nodes = tres.get("node", shown_nodes)
         most = asked_nodes if running else max(asked_nodes, shown_nodes)
         nodes = asked_nodes if running else self._fewest(ask, tres, asked_nodes, most)
-        gpus = read_gpus(ask, tres, nodes)
+        gpus, tasks = partial(_gpus, forms, tres), _int(ask["numtasks"])
+        total, per_node = gpus(tasks, nodes), _count(forms["tres-per-node"]) > 0
         cpus = max(_int(ask["numcpus"]), tres.get("cpu", 0))
         if not running:
             # before 24.11 a pending --cpus-per-gpu job says 1 CPU
-            per_gpu = _per_gpu(ask["cpus-per-tres"]) * gpus.total
+            per_gpu = _count(parse_gres(ask["cpus-per-tres"])) * total
             cpus = max(cpus, per_gpu, _int(ask["mincpus"]) * nodes)
-        memory = self._memory(ask, tres, gpus.total, cpus, running=running)
-        ranged = nodes < most and (gpus.per_node or nodes > 1)
+        memory = self._memory(ask, tres, total, cpus, running=running)
+        ranged = nodes < most and (per_node or nodes > 1)
         middle = -(-(nodes + most) // 2)
+        every = [g for form in forms.values() for g in form]
+        types = [g.type for g in every if g.name == "gpu" and g.type]
+        types += [name.partition(":")[2] for name in tres if name.startswith("gres/gpu:")]
+        types = list(dict.fromkeys(types))
         return Request(
-            total=resources_of(gpus.total, cpus, memory),
+            total=resources_of(total, cpus, memory),
             nodes_most=most if ranged else None,
-            expected=resources_of(read_gpus(ask, tres, middle).total, max(cpus, middle), memory)
+            expected=resources_of(gpus(tasks, middle), max(cpus, middle), memory)
             if ranged
             else None,
             time_limit_s=parse_limit_s(ask["timelimit"]),
-            gpu_types=gpus.types,
-            nodes=nodes if running or gpus.per_node or asked_nodes > 1 else None,
+            gpu_types=tuple(map(GpuType, types)),
+            nodes=nodes if running or per_node or asked_nodes > 1 else None,
             exclusive=ask["oversubscribe"] == _WHOLE_NODE
             or not self._exclusive.isdisjoint(ask["partition"].split(",")),
-            outside=self._outside(ask, gpus),
+            outside=self._outside(ask, every, types),
         )
 
     def _fewest(self, ask: Mapping[str, str], tres: dict[str, int], asked: int, shown: int) -> int:
@@ -133,15 +131,18 @@ class Requests:
         if absent(ask["mem-per-tres"]) and 0 < counted < cpus:
             # squeue does not say whether memory is per CPU or per node: assume the larger need
             memory = max(memory, parse_memory_mib(ask["minmemory"]) * cpus)
-        return max(memory, _per_gpu(ask["mem-per-tres"]) * gpus)
+        return max(memory, _count(parse_gres(ask["mem-per-tres"])) * gpus)
 
-    def _outside(self, ask: Mapping[str, str], gpus: Gpus) -> tuple[str, ...]:
+    def _outside(
+        self, ask: Mapping[str, str], every: list[Gres], types: list[str]
+    ) -> tuple[str, ...]:
         """What rltuned's placement does not model, in Slurm's words."""
-        types = ",".join(gpus.types)
         per_socket = ",".join(
             ":".join(word for word in (g.name, g.type, str(g.count)) if word)
             for g in parse_gres(ask["tres-per-socket"])
         )
+        known = {"gpu", "cpu", "mem", "node"}
+        other = (f"gres/{g.name}={g.count}" for g in every if g.name not in known)
         # while Slurm 22.05 tries a --mem-per-gpu job, its own minimum shows as 0 for an instant
         all_memory = (
             self._memory_counts
@@ -149,7 +150,7 @@ class Requests:
             and parse_memory_mib(ask["minmemory"]) == 0
         )
         found = (
-            (f"gpu types at once: {types}", len(gpus.types) > 1),
+            (f"gpu types at once: {','.join(types)}", len(types) > 1),
             (f"tres-per-socket={per_socket}", bool(per_socket)),
             (f"licenses={ask['licenses']}", not absent(ask["licenses"])),
             (f"constraint={ask['feature']}", not absent(ask["feature"])),
@@ -159,43 +160,25 @@ class Requests:
             (f"exclusive={ask['oversubscribe'].lower()}", ask["oversubscribe"] in _SHARED_BY),
             ("mem=0 (all memory of each node)", all_memory),
         )
-        return (*gpus.other, *(words for words, so in found if so))
+        return (*other, *(words for words, so in found if so))
 
 
-def read_gpus(ask: Mapping[str, str], tres: dict[str, int], nodes: int) -> Gpus:
+def _gpus(
+    forms: Mapping[str, tuple[Gres, ...]], tres: Mapping[str, int], tasks: int, nodes: int
+) -> int:
     """GPUs of a job over all its nodes.
 
     The forms are limits on one another, not a sum: --gpus says the total, else the largest of what
     the forms per node, per task and per socket come to. Slurm's own count goes before all of them;
     it is there only on clusters that keep account of GPUs (AccountingStorageTRES=gres/gpu).
     """
-    per_job, per_node = parse_gres(ask["tres-per-job"]), parse_gres(ask["tres-per-node"])
-    per_task, per_socket = parse_gres(ask["tres-per-task"]), parse_gres(ask["tres-per-socket"])
-    every = (*per_job, *per_node, *per_task, *per_socket)
-    total = _count(per_job) or max(
-        _count(per_node) * nodes,
-        _count(per_task) * _int(ask["numtasks"]),
-        _count(per_socket) * nodes,
-    )
-    named = [g.type for g in every if g.name == "gpu" and g.type]
-    named += [name.partition(":")[2] for name in tres if name.startswith("gres/gpu:")]
-    other = tuple(
-        f"gres/{g.name}={g.count}" for g in every if g.name not in {"gpu", "cpu", "mem", "node"}
-    )
-    return Gpus(
-        total=tres.get("gres/gpu", total),
-        per_node=_count(per_node) > 0,
-        types=tuple(GpuType(t) for t in dict.fromkeys(named)),
-        other=other,
-    )
+    per_job, per_node, per_task, per_socket = (_count(forms[name]) for name in _GPU_FORMS)
+    asked = per_job or max(per_node * nodes, per_task * tasks, per_socket * nodes)
+    return tres.get("gres/gpu", asked)
 
 
 def _count(items: tuple[Gres, ...]) -> int:
     return sum(g.count for g in items if g.name == "gpu")
-
-
-def _per_gpu(text: str) -> int:
-    return sum(g.count for g in parse_gres(text) if g.name == "gpu")
 
 
 def _int(text: str) -> int:
@@ -204,7 +187,7 @@ def _int(text: str) -> int:
     return int(text)
 
 
-def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
+def split_evenly(total: int, room: Sequence[int]) -> list[int]:
     """Part an amount over nodes as their sizes allow, the rest to the last. Sums to `total`."""
     left, shares = total, [0] * len(room)
     for position, index in enumerate(sorted(range(len(room)), key=room.__getitem__)):
@@ -213,7 +196,7 @@ def split_evenly(total: int, room: tuple[int, ...]) -> tuple[int, ...]:
         left -= shares[index]
     if left and shares:
         shares[-1] += left
-    return tuple(shares)
+    return shares
 
 
 def shares_of(
@@ -229,36 +212,24 @@ def shares_of(
         home = nodes.get(names[0])
         kind = _gpu_type(home, request) if home and want.gpus else None
         return (Share(home.name, want, kind),) if home else ()
-    homes = [nodes.get(n) or _unknown_node(n, want) for n in names]
-    totals = [h.total for h in homes]
+    homes = [nodes.get(name) for name in names]
+    totals = [want if home is None else home.total for home in homes]
     # squeue tells what was asked; with whole nodes their other GPUs are taken as well
     whole = request.exclusive and want.cpus >= sum(t.cpus for t in totals)
-    gpus = (
-        tuple(t.gpus for t in totals)
-        if whole
-        else split_evenly(want.gpus, tuple(_room(h, request) for h in homes))
-    )
-    cpus = split_evenly(want.cpus, tuple(t.cpus for t in totals))
-    memory = split_evenly(want.mem_mib, tuple(t.mem_mib for t in totals))
+    room = [want.gpus if home is None else _room(home, request) for home in homes]
+    gpus = [t.gpus for t in totals] if whole else split_evenly(want.gpus, room)
+    cpus = split_evenly(want.cpus, [t.cpus for t in totals])
+    memory = split_evenly(want.mem_mib, [t.mem_mib for t in totals])
     return tuple(
-        Share(
-            node=home.name,
-            taken=Resources(gpus[i], cpus[i], memory[i]),
-            gpu_type=_gpu_type(home, request) if gpus[i] else None,
-        )
-        for i, home in enumerate(homes)
-        if home.name in nodes
+        Share(home.name, Resources(*taken), _gpu_type(home, request) if taken[0] else None)
+        for home, *taken in zip(homes, gpus, cpus, memory, strict=True)
+        if home is not None
     )
-
-
-def _unknown_node(name: str, size: Resources) -> Node:
-    kind = (GpuCount(GpuType(""), size.gpus, 0),) if size.gpus else ()
-    return Node(NodeName(name), kind, size, Resources(), schedulable=False, partitions=())
 
 
 def _room(home: Node, request: Request) -> int:
-    types = {*request.gpu_types, ""}  # "" = of a node that is not known
-    return sum(g.total for g in home.gpus if not request.gpu_types or g.gpu_type in types)
+    asked = request.gpu_types
+    return sum(g.total for g in home.gpus if not asked or g.gpu_type in asked)
 
 
 def _gpu_type(home: Node, request: Request) -> GpuType | None:
@@ -266,9 +237,6 @@ def _gpu_type(home: Node, request: Request) -> GpuType | None:
     asked = request.gpu_types
     possible = {g.gpu_type for g in home.gpus if g.total and (not asked or g.gpu_type in asked)}
     return possible.pop() if len(possible) == 1 else None
-
-
-# -- `rltuned.speed=1:1,2:1.9,4:3.4` in a comment --------------------------------------------------
 
 
 MOST: Final = 4096

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from rltuned.domain.priority import PrioritySystem
 from rltuned.errors import BackendError, SnapshotError
@@ -12,16 +12,10 @@ from rltuned.slurm.run import Commands
 from rltuned.slurm.values import absent, parse_limit_s, parse_number
 from rltuned.text import one_line
 
-T = TypeVar("T")
-
 BASIC: Final = "priority/basic"
 MULTIFACTOR: Final = "priority/multifactor"
 _WEIGHT: Final = "PriorityWeight"
 _SLURMDBD: Final = "accounting_storage/slurmdbd"
-_OF_ACCOUNTS: Final = ("Age", "FairShare")
-_VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(?:[.-]|$)")
-_PARTITION: Final = re.compile(r"PartitionName=(?P<name>\S+) .*? Exclusive=(?P<exclusive>\S+)")
-_FIRST_WITH_LIMIT: Final = (23, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +52,6 @@ def parse_config(text: str) -> dict[str, str]:
     return found
 
 
-def read_exclusive_partitions(text: str) -> frozenset[str]:
-    """The partitions with Exclusive=NODE, as 26.05 shows them. Raises SnapshotError."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        match = _PARTITION.match(line)
-        if match is None:
-            raise SnapshotError(f"scontrol show partitions: {line[:80]!r} is no partition")
-        found[match["name"]] = match["exclusive"]
-    return frozenset(name for name, exclusive in found.items() if exclusive == "NODE")
-
-
 def read_site(config: Mapping[str, str]) -> SlurmSite:
     """The site behind a configuration. Raises SnapshotError: a key is missing or unfit."""
     release = release_of(_value(config, "SLURM_VERSION"))
@@ -89,84 +72,39 @@ def read_site(config: Mapping[str, str]) -> SlurmSite:
 
 def release_of(version: str) -> tuple[int, int] | None:
     """(22, 5) of "22.05.8"; None = no release."""
-    found = _VERSION.match(version)
+    found = re.match(r"([0-9]+)\.([0-9]+)(?:[.-]|$)", version)
     return (int(found[1]), int(found[2])) if found else None
 
 
-class RateLimit(NamedTuple):
-    """slurmctld's limit per user (SlurmctldParameters=rl_enable, 23.02 and later)."""
-
-    bucket: int
-    refill: int
-
-
-def read_rate_limit(config: Mapping[str, str]) -> RateLimit | None:
-    """The limit in force; None = there is none."""
+def rate_limit(config: Mapping[str, str]) -> tuple[int, int] | None:
+    """Slurmctld's limit per user (SlurmctldParameters=rl_enable, from 23.02 on): requests at once,
+    and more in each second; None = there is none.
+    """
     options = config.get("SlurmctldParameters", "").split(",")
-    release = release_of(config.get("SLURM_VERSION", ""))
-    if "rl_enable" not in options or (release or (0, 0)) < _FIRST_WITH_LIMIT:
+    if "rl_enable" not in options or (release_of(config["SLURM_VERSION"]) or (0, 0)) < (23, 2):
         return None
     given = dict(option.split("=", 1) for option in options if "=" in option)
-    defaults = (("rl_bucket_size", 30), ("rl_refill_rate", 2))  # Slurm's own
-    known = ((given.get(name, ""), default) for name, default in defaults)
-    return RateLimit(*(int(text) if text.isdigit() else default for text, default in known))
+    # Slurm's own defaults
+    return option_of(given, "rl_bucket_size") or 30, option_of(given, "rl_refill_rate") or 2
 
 
-@dataclass(frozen=True, slots=True)
-class Priorities:
-    """How Slurm orders its queue, for people. weights: by factor, those that count. plugin:
-    PrioritySiteFactorPlugin. flags: in capitals. scheduler: SchedulerParameters with a value.
-    accounts: slurmdbd runs; without it slurmctld counts neither age nor fair share.
-    """
-
-    kind: str = ""
-    weights: Mapping[str, str] = field(default_factory=dict)
-    plugin: str = ""
-    flags: frozenset[str] = frozenset()
-    scheduler: Mapping[str, str] = field(default_factory=dict)
-    accounts: bool = True
-
-    @property
-    def dead(self) -> tuple[str, ...]:
-        """Weights that count nothing here."""
-        return () if self.accounts else tuple(n for n in _OF_ACCOUNTS if n in self.weights)
-
-    @property
-    def advice(self) -> str:
-        """Which write mode fits, and why."""
-        if self.kind == MULTIFACTOR and not self.plugin:
-            return "multifactor runs here, so site factors are written: QOS and fair share stay."
-        if self.plugin:
-            return f"{self.plugin} sets site factors here, so Priority= is written."
-        return f"{self.kind or 'This queue'} knows no site factors, so Priority= is written."
-
-    def __str__(self) -> str:
-        if self.kind != MULTIFACTOR:
-            return self.kind or "not known"
-        listed = ", ".join(f"{name} {weight}" for name, weight in self.weights.items())
-        dead = f" (nothing for {' and '.join(self.dead)}: no slurmdbd)" if self.dead else ""
-        return f"{self.kind}, weights: {listed or 'all 0'}{dead}"
+def option_of(options: Mapping[str, str], name: str, most: int = 10**6) -> int | None:
+    """The value of an option that is set, from 1 to `most`."""
+    text = options.get(name, "")
+    return int(text) if text.isdecimal() and 0 < int(text) <= most else None
 
 
-def read_priorities(config: Mapping[str, str]) -> Priorities:
-    """PriorityType, the weights that are not 0, and who else writes site factors."""
-    weights = {
-        key.removeprefix(_WEIGHT): value
-        for key, value in config.items()
-        if key.startswith(_WEIGHT) and value not in {"", "0"}
-    }
-    flags = frozenset(config.get("PriorityFlags", "").upper().split(","))
-    options = (o.partition("=") for o in config.get("SchedulerParameters", "").split(","))
-    scheduler = {name: value for name, _, value in options if value}
-    accounts = config.get("AccountingStorageType", "") == _SLURMDBD
-    kind = config.get("PriorityType", "")
-    return Priorities(kind, weights, _plugin(config), flags, scheduler, accounts)
+def weights_of(config: Mapping[str, str]) -> dict[str, str]:
+    """By factor the weights that count: without slurmdbd those of age and fair share do not."""
+    dead = set() if config.get("AccountingStorageType", "") == _SLURMDBD else {"Age", "FairShare"}
+    weights = {k.removeprefix(_WEIGHT): v for k, v in config.items() if k.startswith(_WEIGHT)}
+    return {name: v for name, v in weights.items() if v not in {"", "0"} and name not in dead}
 
 
-def read_qos(text: str) -> dict[str, int]:
-    """Name and priority of each readable QOS in `sacctmgr -nP show qos format=name,priority`."""
-    pairs = (line.strip().rpartition("|") for line in text.splitlines())
-    return {name: int(points) for name, _, points in pairs if name and points.isdecimal()}
+def site_factor_plugin(config: Mapping[str, str]) -> str:
+    """What sets site factors beside rltuned; empty = nothing."""
+    plugin = config.get("PrioritySiteFactorPlugin", "")
+    return "" if absent(plugin) or plugin.endswith("/none") else plugin
 
 
 def read_system(config: Mapping[str, str]) -> PrioritySystem:
@@ -176,19 +114,26 @@ def read_system(config: Mapping[str, str]) -> PrioritySystem:
         return PrioritySystem()
     if kind != MULTIFACTOR:
         raise SnapshotError(f"scontrol show config: PriorityType {kind[:60]!r} is not known")
-    ages = config.get("AccountingStorageType", "") == _SLURMDBD
+    ages, key = config.get("AccountingStorageType", "") == _SLURMDBD, ""
+    numbers: dict[str, float] = {}
     try:
+        for key in (f"{_WEIGHT}Age", *([f"{_WEIGHT}FairShare"] if ages else [])):
+            numbers[key] = parse_number(_value(config, key))
+        for key in ("PriorityMaxAge", "PriorityCalcPeriod"):
+            if (seconds := parse_limit_s(text := _value(config, key))) is None:
+                raise ValueError(f"{text[:40]!r} is no time")  # noqa: TRY301 - as another text
+            numbers[key] = seconds
         return PrioritySystem(
             kind="multifactor",
             ages=ages,
-            age_weight=_parsed(config, f"{_WEIGHT}Age", parse_number),
-            max_age_s=_parsed(config, "PriorityMaxAge", _seconds),
-            calc_period_s=_parsed(config, "PriorityCalcPeriod", _seconds),
-            fair_weight=_parsed(config, f"{_WEIGHT}FairShare", parse_number) if ages else 0,
-            site_factor_plugin=_plugin(config),
+            age_weight=int(numbers[f"{_WEIGHT}Age"]),
+            max_age_s=numbers["PriorityMaxAge"],
+            calc_period_s=numbers["PriorityCalcPeriod"],
+            fair_weight=int(numbers.get(f"{_WEIGHT}FairShare", 0)),
+            site_factor_plugin=site_factor_plugin(config),
         )
     except ValueError as error:
-        raise SnapshotError(f"scontrol show config: {error}") from None
+        raise SnapshotError(f"scontrol show config: {key}: {error}") from None
 
 
 def _value(config: Mapping[str, str], key: str) -> str:
@@ -197,45 +142,17 @@ def _value(config: Mapping[str, str], key: str) -> str:
     return config[key]
 
 
-def _parsed(config: Mapping[str, str], key: str, parse: Callable[[str], T]) -> T:
-    """The value of a key, read; a ValueError names the key."""
-    try:
-        return parse(_value(config, key))
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
-
-
-def _seconds(text: str) -> float:
-    found = parse_limit_s(text)
-    if found is None:
-        raise ValueError(f"{text[:40]!r} is no time")
-    return found
-
-
-def _plugin(config: Mapping[str, str]) -> str:
-    plugin = config.get("PrioritySiteFactorPlugin", "")
-    return "" if absent(plugin) or plugin.endswith("/none") else plugin
-
-
-# -- Which slurmctld acts: the first, in the order of SlurmctldHost, that answers `scontrol ping` --
-
-
-_LINE: Final = re.compile(
-    r"^Slurmctld\([a-z]+\d*\) at (?P<host>\S+) is (?P<state>UP|DOWN)\s*$", re.MULTILINE
-)
-
-
-def parse_ping(text: str) -> dict[str, bool]:
-    """The controllers' hosts in the order of SlurmctldHost, and whether each answers."""
-    return {m["host"]: m["state"] == "UP" for m in _LINE.finditer(text)}
+_PING: Final = re.compile(r"^Slurmctld\([a-z]+\d*\) at (\S+) is (UP|DOWN)\s*$", re.MULTILINE)
 
 
 def ask_controllers(commands: Commands) -> dict[str, bool]:
-    """The same, asked now. Raises BackendError: none answers."""
+    """The controllers' hosts in the order of SlurmctldHost, and whether each answers. Raises
+    BackendError: none does.
+    """
     answer = commands.call("scontrol", "ping")  # ends with 1 when one of them is down
     if answer.failure:
         raise BackendError(answer.failure)
-    found = parse_ping(answer.stdout)
+    found = {host: state == "UP" for host, state in _PING.findall(answer.stdout)}
     if not any(found.values()):
         message = one_line(answer.stdout) or one_line(answer.stderr) or "no message"
         raise BackendError(f"scontrol ping: no slurmctld answers: {message}")
@@ -249,18 +166,15 @@ def acting_host(found: Mapping[str, bool]) -> str:
     return next(host for host, answers in found.items() if answers)
 
 
-_SECONDS_PER_US: Final = 1e-6
 _FIGURE: Final = re.compile(r"^\s*(?P<name>[A-Z][^:\n]*?)\s*:\s*(?P<value>\d+)\s*$", re.MULTILINE)
 _RPC: Final = re.compile(r"\bcount:(?P<count>\d+)\s+ave_time:\d+\s+total_time:(?P<total>\d+)\s*$")
-_PRINTED_AT: Final = re.compile(r"^sdiag output at .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
-_CONFIGURED_AT: Final = re.compile(
-    r"Configuration data as of (?P<at>[0-9]{1,11})\s*$", re.MULTILINE
-)
-_COUNTED_AT: Final = re.compile(r"^Job states ts: .*\((?P<at>[0-9]{1,11})\)\s*$", re.MULTILINE)
-APART_S: Final = 10.0
-"""More jobs may end between sdiag and squeue than have ended in the second before a count."""
+_PRINTED_AT: Final = re.compile(r"^sdiag output at .*\(([0-9]{1,11})\)\s*$", re.MULTILINE)
+_CONFIGURED_AT: Final = re.compile(r"Configuration data as of ([0-9]{1,11})\s*$", re.MULTILINE)
+_COUNTED_AT: Final = re.compile(r"^Job states ts: .*\(([0-9]{1,11})\)\s*$", re.MULTILINE)
 _BY_TYPE: Final = "Remote Procedure Call statistics by message type"
 _BACKFILL: Final = "Backfilling stats"
+APART_S: Final = 10.0
+"""More jobs may end between sdiag and squeue than have ended in the second before a count."""
 
 
 class Figure(StrEnum):
@@ -330,8 +244,8 @@ def parse_sdiag(text: str) -> Load:
             agent_queue=figures["Agent queue size"],
             dbd_queue=figures["DBD Agent queue size"],
             rpc_count=sum(int(m["count"]) for m in counts),
-            rpc_total_s=sum(int(m["total"]) for m in counts) * _SECONDS_PER_US,
-            backfill_s=_figures(backfill).get("Last cycle", 0) * _SECONDS_PER_US,
+            rpc_total_s=sum(int(m["total"]) for m in counts) / 1e6,
+            backfill_s=_figures(backfill).get("Last cycle", 0) / 1e6,
         )
     except KeyError as error:
         raise SnapshotError(f"sdiag: no {error} in the answer") from None
@@ -349,23 +263,17 @@ class JobCounts(NamedTuple):
     counted_at: float
     at: float
 
-    def before(self, looks: Iterable["JobCounts"]) -> "JobCounts | None":
-        """The last of the looks that lies before this count, else the first; None = this look is
-        the first.
+    def lacking(self, looks: Iterable["JobCounts"], shown: int) -> str:
+        """Why an answer is not whole; empty = that does not show. looks: those before, in order; at
+        the first one it is not known what has ended. shown: jobs in the answer that have not ended.
         """
-        earlier = sorted((one for one in looks if one.at < self.at), key=lambda one: one.at)
-        found = [one for one in earlier if one.at < self.counted_at - APART_S]
-        return found[-1] if found else next(iter(earlier), None)
-
-    def lacking(self, before: "JobCounts | None", shown: int) -> str:
-        """Why an answer is not whole; empty = that does not show. before: a look before this count,
-        or none so long ago; None = there is none. shown: jobs in the answer that have not ended.
-        """
-        if before is None or before.ended > self.ended:
+        earlier = [one for one in looks if one.at < self.at]
+        before = [one for one in earlier if one.at < self.counted_at - APART_S][-1:] or earlier[:1]
+        if not before or before[0].ended > self.ended:  # or the statistics began again
             return ""
         counted = self.pending + self.running
         # those that have ended since may still be in the count
-        if shown >= counted - (self.ended - before.ended):
+        if shown >= counted - (self.ended - before[0].ended):
             return ""
         return f"slurmctld counts {counted} jobs that wait or run, and squeue shows {shown}"
 
@@ -374,14 +282,12 @@ def parse_counts(text: str) -> JobCounts | None:
     """The numbers of jobs in sdiag's text; None = they are not all there."""
     figures = _figures(text.partition(_BACKFILL)[0])
     counted, printed = _COUNTED_AT.search(text), _PRINTED_AT.search(text)
-    if counted is None or printed is None:
+    names = ("pending", "running", "completed", "canceled", "failed")
+    found = [figures.get(f"Jobs {name}") for name in names]
+    if counted is None or printed is None or None in found:
         return None
-    try:
-        ended = sum(figures[f"Jobs {how}"] for how in ("completed", "canceled", "failed"))
-        pending, running = figures["Jobs pending"], figures["Jobs running"]
-    except KeyError:
-        return None
-    return JobCounts(pending, running, ended, float(counted["at"]), float(printed["at"]))
+    pending, running, *ended = (number or 0 for number in found)
+    return JobCounts(pending, running, sum(ended), float(counted[1]), float(printed[1]))
 
 
 def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
@@ -392,12 +298,16 @@ def clock_off_s(text: str, asked_at: float, answered_at: float) -> float | None:
     found = _PRINTED_AT.search(text) or _CONFIGURED_AT.match(text)
     if found is None:
         return None
-    at = float(found["at"])  # the second that had begun
+    at = float(found[1])  # the second that had begun
     return at - answered_at if at > answered_at else min(0.0, at + 1.0 - asked_at)
 
 
 def _figures(text: str) -> dict[str, int]:
     return {m["name"]: int(m["value"]) for m in _FIGURE.finditer(text)}
+
+
+CALM: Final = 0.5
+"""At or below this share of every bound slurmctld counts as calm."""
 
 
 def pressures(load: Load, rpc_mean_s: float | None, bounds: Bounds) -> dict[Figure, float]:
@@ -410,16 +320,6 @@ def pressures(load: Load, rpc_mean_s: float | None, bounds: Bounds) -> dict[Figu
         (Figure.BACKFILL, load.backfill_s, bounds.backfill_s),
     )
     return {name: value / bound for name, value, bound in figures if value is not None and bound}
-
-
-# How much of slurmctld's time rltuned takes: the busier it is, the rarer the cycles.
-#
-# Doubling and halving with a gap between: a figure at its bound doubles the pause, and only when
-# all figures are at half of theirs or below is it halved again, so it does not flutter.
-
-
-CALM: Final = 0.5
-"""At or below this share of every bound slurmctld counts as calm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,7 +341,9 @@ class Weighed:
 
 
 def next_stretch(stretch: float, pressure: float, most: float) -> float:
-    """The factor on the interval after a look. pressure: the highest share of a bound."""
+    """The factor on the interval after a look. pressure: the highest share of a bound. At a bound
+    it doubles, and it is halved where all are calm: with the gap between it does not flutter.
+    """
     factor = 2.0 if pressure >= 1.0 else 0.5 if pressure <= CALM else 1.0
     return min(max(stretch * factor, 1.0), most)
 
@@ -459,9 +361,8 @@ class Throttle:
             load = ask()
         except (BackendError, SnapshotError) as error:
             return Weighed(None, {}, self.stretch, str(error))
-        mean_s = load.rpc_mean_s(self._before)
+        shares = pressures(load, load.rpc_mean_s(self._before), bounds)
         self._before = load
-        shares = pressures(load, mean_s, bounds)
         # a rate limit is about us alone: fewer cycles help, so it skips none
         pressure = max(shares.values(), default=0.0) if not load.rate_limited else 1.0
         self.stretch = next_stretch(self.stretch, pressure, most)

@@ -8,7 +8,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -22,7 +21,7 @@ from rltuned.domain.kinds import NO_KINDS, Digester, KindName, Kinds
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
-from rltuned.slurm.columns import FIELDS, TEXT_COLUMNS, Layout, Marks, text
+from rltuned.slurm.columns import FIELDS, TEXT_COLUMNS, Marks, text, word_list
 from rltuned.slurm.request import UNASKED, Requests, shares_of
 from rltuned.slurm.run import Commands
 from rltuned.slurm.values import (
@@ -52,25 +51,6 @@ _Made = PendingJob | RunningJob | frozenset[JobId] | str
 """The job of a record; the ids of one that neither waits nor runs; why it cannot be read."""
 
 
-class PriorityState(NamedTuple):
-    """What rules a pending job's priority, as in PendingJob."""
-
-    priority: int
-    site_factor: int | None = None
-    fixed: bool = False
-    live: bool = False
-    uneven: bool = False
-    sticky: bool = False
-    base: int | None = None
-    rest: int | None = None
-    fair: float | None = None
-
-
-def as_shown(job: Mapping[str, Any]) -> PriorityState:
-    """Nothing is known but squeue's number."""
-    return PriorityState(job["priority"])
-
-
 class JobsShown(NamedTuple):
     """What squeue showed: pending and running records, how many there are in other states, the ids
     that those bear, their arrays' included, and what could not be read.
@@ -85,45 +65,29 @@ class JobsShown(NamedTuple):
 
 def squeue(
     commands: Commands,
-    layout: Layout,
+    per_record: str,
     marks: Marks,
     names: tuple[str, ...],
     *args: str,
     texts: tuple[KindName, ...] = (),
     broken: list[str] | None = None,
 ) -> Iterator[Row]:
-    """One squeue over all records of this cluster, in the order of their numbers. texts, broken:
-    as of Marks. Raises BackendError, SnapshotError.
+    """One squeue over all records of this cluster, in the order of their numbers. per_record: of
+    Layout. texts, broken: as of Marks. Raises BackendError, SnapshotError.
     """
-    words = ("--local", "-a", *filter(None, (layout.per_record,)), "-S", "i", *args)
+    words = ("--local", "-a", *filter(None, (per_record,)), "-S", "i", *args)
     # every user could read the marks as an argument
     environ = {"SQUEUE_FORMAT2": marks.columns(names, texts)}
     call, keys = commands.call("squeue", *words, environ=environ), (*names, *texts)
     for cells in marks.rows(call, len(names), broken, len(texts)):
         row = dict(zip(keys, cells, strict=True))
-        if "Exclusive" in row:
-            row["oversubscribe"] = _older_word(row["oversubscribe"], row["Exclusive"])
+        # one word for both columns of 26.05, as older releases have it: NO means whole nodes, and a
+        # job that never spoke of sharing, which shows NO there as well, is OK
+        if (exclusive := row.get("Exclusive", "NO")) != "NO":
+            row["oversubscribe"] = "NO" if exclusive == "NODE" else exclusive
+        elif "Exclusive" in row and row["oversubscribe"] == "NO":
+            row["oversubscribe"] = "OK"
         yield row
-
-
-def read_throttles(rows: Iterable[Row]) -> dict[str, int | None]:
-    """The throttle of each array by rows that squeue has put together; None = it has none."""
-    found = dict[str, int | None]()
-    for row in rows:
-        with suppress(ValueError):
-            found[row["arrayjobid"]] = parse_tasks(row["arraytaskid"]).throttle
-    return found
-
-
-def _older_word(oversubscribe: str, exclusive: str) -> str:
-    """One word for both columns of 26.05, as older releases have it: NO means whole nodes. In 26.05
-    a job that never spoke of sharing shows NO as well; it is OK here, as it was.
-    """
-    if exclusive == "NODE":
-        return "NO"
-    if exclusive != "NO":
-        return exclusive
-    return "OK" if oversubscribe == "NO" else oversubscribe
 
 
 def told(row: Row) -> int:
@@ -140,7 +104,7 @@ class QueueReader:
     marked unreadable. Of a running one sinfo says that its nodes are taken, and nothing when they
     come back.
 
-    standing: what rules the priority of a job, by its fields as far as they are read. requests:
+    standing: further fields by those that are read: what rules the priority of a job. requests:
     None = what jobs ask for is not read, and no job that runs. odd: what else is wrong with a
     pending job of these partitions; empty = nothing. whole: see SteppedTasks. ages_at: the look's
     time, from which a job ages that could run and has no AccrueTime (MaxJobsAccrue limits); -inf =
@@ -149,7 +113,7 @@ class QueueReader:
     rows show none; see Layout.
     """
 
-    standing: Callable[[Mapping[str, Any]], PriorityState] = as_shown
+    standing: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda _job: {}
     requests: Requests | None = None
     nodes: Mapping[str, Node] = field(default_factory=dict)
     odd: Callable[[JobId, tuple[str, ...]], str] = lambda _job, _partitions: ""
@@ -218,7 +182,7 @@ class QueueReader:
         Raises ValueError: what names it, or what rules its priority, cannot be read.
         """
         job = _named(row, self.whole(row["jobid"], tasks), records, throttle)
-        job["partitions"] = partitions = _partitions(row.get("partition", ""))
+        job["partitions"] = partitions = word_list(row.get("partition", ""))
         job["kinds"], job["request"] = self._kinds(row), UNASKED
         job["unreadable"] = self.odd(job["job_id"], partitions)
         for column, (name, read) in FIELDS.items():
@@ -234,7 +198,7 @@ class QueueReader:
                 job["request"] = self.requests.read(row, running=False)
             except ValueError as error:
                 job["request"], job["unreadable"] = Request(Resources()), str(error)
-        job.update(self.standing(job)._asdict())
+        job.update(self.standing(job))
         return PendingJob(**job)
 
     def _kinds(self, row: Row) -> Kinds:
@@ -316,11 +280,6 @@ def _named(row: Row, tasks: list[str], records: int, throttle: int | None) -> di
     }
 
 
-@lru_cache(maxsize=1024)  # jobs that ask for the same partitions share one tuple
-def _partitions(names: str) -> tuple[str, ...]:
-    return tuple(names.split(","))
-
-
 def id_of(number: str) -> JobId:
     """The number of a record that cannot be read; 0 = not even that."""
     try:
@@ -369,7 +328,7 @@ LEAST: Final = 5
 """Fewer tasks than these are shown whole."""
 MOST_ASKED: Final = 50
 """So many records are asked for in one cycle; further ones in later cycles."""
-_Shown = tuple[str, ...]
+_MOST_KEPT: Final = 1_000
 
 
 class SteppedTasks:
@@ -377,25 +336,29 @@ class SteppedTasks:
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
-        self._before: dict[str, tuple[_Shown, list[str]]] = {}
-        self._known: dict[str, tuple[_Shown, list[str]]] = {}
+        self._known: dict[tuple[str, ...], list[str]] = {}
         self._left = inf
 
     def look(self) -> None:
-        """A new cycle begins: what the last one did not show is forgotten."""
-        self._before, self._known, self._left = self._known, {}, MOST_ASKED
+        """A new cycle begins."""
+        self._left = MOST_ASKED
+        if len(self._known) > _MOST_KEPT:
+            self._known.clear()
 
     def whole(self, number: str, shown: list[str]) -> list[str]:
-        """All tasks of a pending record by its number. shown: a text per task, from squeue -r.
-        Raises ValueError: they are not known now. BackendError: scontrol does not answer.
+        """All tasks of a pending record by its number. shown: a text per task, from squeue -r,
+        which leaves out the last one where they are evenly apart and not neighbours. Raises
+        ValueError: they are not known now. BackendError: scontrol does not answer.
         """
-        if not may_be_cut(shown):
+        if len(shown) < LEAST:
             return shown
-        known = self._known.get(number) or self._before.get(number)
-        if known is None or known[0] != tuple(shown):
-            known = tuple(shown), self._ask(number, shown)
-        self._known[number] = known
-        return known[1]
+        steps = {b - a for a, b in pairwise(sorted(map(parse_number, shown)))}
+        if len(steps) > 1 or steps == {1}:
+            return shown
+        key = (number, *shown)
+        if key not in self._known:
+            self._known[key] = self._ask(number, shown)
+        return self._known[key]
 
     def _ask(self, number: str, shown: list[str]) -> list[str]:
         if self._left <= 0:
@@ -403,23 +366,12 @@ class SteppedTasks:
         self._left -= 1
         out = self._commands.call("scontrol", "-o", "show", "job", number).stdout
         found = re.findall(rf"^JobId={number} ArrayJobId=\d+ ArrayTaskId=(\S+)", out, re.MULTILINE)
-        if not found:
-            raise ValueError("squeue -r may leave out its last task, and scontrol shows none")
-        if len(found) > 1:  # a job's name may hold a line that looks like this one
-            raise ValueError(f"scontrol: {TWICE}")
+        if len(found) != 1:  # a job's name may hold a line that looks like this one
+            why = f"scontrol: {TWICE}" if found else "and scontrol shows none"
+            raise ValueError(f"squeue -r may leave out its last task, {why}")
         listed = parse_tasks(found[0])
         # counted before they are listed: there may be very many
         tasks = listed.named.split(",") if listed.count <= len(shown) + 1 else []
         if {*tasks[: len(shown)]} != {*shown}:
             raise ValueError("its tasks changed while they were read")
         return tasks
-
-
-def may_be_cut(shown: list[str]) -> bool:
-    """Whether there may be one task more: they are evenly apart, and not neighbours. Raises
-    ValueError: one is no number.
-    """
-    if len(shown) < LEAST:
-        return False
-    steps = {later - earlier for earlier, later in pairwise(sorted(map(parse_number, shown)))}
-    return len(steps) == 1 and steps != {1}

@@ -6,7 +6,8 @@ values ("N/A", "(null)", empty ...) are recognised in one place, `absent`.
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -97,10 +98,11 @@ def parse_limit_s(text: str) -> float | None:
         raise ValueError(f"{text[:SHOWN]!r} is no time limit")
     parts = [int(p) for p in match[2].split(":")]
     if match[1] is not None:  # D-HH[:MM[:SS]]
-        seconds = _seconds([*parts, 0, 0][:3]) + int(match[1]) * 86_400
+        hours, minutes, seconds = [*parts, 0, 0][:3]
     else:  # [[HH:]MM:]SS, and a bare number is minutes
-        seconds = _seconds([0, 0, *parts][-3:]) if len(parts) > 1 else parts[0] * 60
-    return float(seconds) if seconds > 0 else None
+        hours, minutes, seconds = [0, 0, *parts, *([0] if len(parts) == 1 else [])][-3:]
+    total = ((int(match[1] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    return float(total) if total > 0 else None
 
 
 def asked_limit_s(text: str) -> float:
@@ -114,10 +116,6 @@ def asked_limit_s(text: str) -> float:
         raise ValueError(f"{text[:SHOWN]!r} is no time limit")
     seconds = parse_limit_s(clock)
     return math.inf if seconds is None else 60.0 * math.ceil(seconds / 60.0)
-
-
-def _seconds(hms: Sequence[int]) -> int:
-    return hms[0] * 3600 + hms[1] * 60 + hms[2]
 
 
 @lru_cache(maxsize=16_384)  # most of a job's moments are one, and the same in the next look
@@ -134,15 +132,9 @@ _GRES_NAME: Final = re.compile(r"[A-Za-z0-9_./-]+")
 _STEPPED: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([0-9]{1,10}))?)?")
 
 
-# -- hostlists --------------------------------------------------------------------------------
-
-
 def expand_hosts(text: str) -> tuple[NodeName, ...]:
     """Names of a hostlist as Slurm prints it; "(null)" and the like are no names."""
     return () if absent(text) else tuple(map(NodeName, host_names(text)))
-
-
-# -- GRES and TRES ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +193,6 @@ def parse_tres(text: str) -> dict[str, int]:
     return amounts
 
 
-# -- array tasks ------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Tasks:
     """Tasks of an array: "0-6:2,8%3" is a list of (first, last, step) and the throttle 3."""
@@ -252,20 +241,12 @@ def _meet(one: tuple[int, int, int], two: tuple[int, int, int]) -> bool:
 def parse_tasks(text: str) -> Tasks:
     """Tasks as squeue prints them, "[...]" allowed around."""
     body, percent, limit = text.removeprefix("[").removesuffix("]").partition("%")
-    if percent and not (limit.isascii() and limit.isdigit()):
+    found = [_STEPPED.fullmatch(part) for part in body.split(",")]
+    ranges = tuple((int(m[1]), int(m[2] or m[1]), int(m[3] or 1)) for m in found if m is not None)
+    good = len(ranges) == len(found) and all(a <= b and step > 0 for a, b, step in ranges)
+    if not good or (percent and not (limit.isascii() and limit.isdigit())):
         raise ValueError(f"{text[:200]!r} are no array tasks")
-    ranges = tuple(_parse_stepped(part, text) for part in body.split(","))
     return Tasks(ranges=ranges, throttle=int(limit) if percent else None)
-
-
-def _parse_stepped(part: str, whole: str) -> tuple[int, int, int]:
-    match = _STEPPED.fullmatch(part)
-    if match is None:
-        raise ValueError(f"{whole[:200]!r} are no array tasks")
-    first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-    if last < first or step < 1:
-        raise ValueError(f"{whole[:200]!r} are no array tasks")
-    return first, last, step
 
 
 def _format_range(first: int, last: int, step: int) -> str:
@@ -283,9 +264,6 @@ def pack_tasks(numbers: Iterable[int]) -> Tasks:
         else:
             ranges.append((number, number, 1))
     return Tasks(ranges=tuple(ranges))
-
-
-# -- The dependency column of squeue: `afterok:61(unfulfilled),afterany:59_*(unfulfilled)` --------
 
 
 _WHOLE_EDGES: Final = frozenset({"afterok", "afterany", "after", "aftercorr"})
@@ -322,9 +300,6 @@ def parse_dependency(text: str) -> Dependency:
     return Dependency(tuple(sorted(parents.items())), whole)
 
 
-# -- jobs and moments in the words of a person ------------------------------------------------
-
-
 _JOB_NAME: Final = re.compile(
     r"(?P<name>(?P<id>[1-9][0-9]{0,9})(?:_(?P<tasks>[0-9]{1,9}|\[.+\])|\+[0-9]{1,9})?)"
     r"(?:;(?P<cluster>[^;]+))?"
@@ -353,41 +328,39 @@ class AskedJob:
 
     def means(self, job: PendingJob) -> bool:
         """Whether a job of the queue is meant."""
-        if self.text in {job.address, str(job.job_id)}:
-            return True
-        if job.array is None or job.array.array_job_id != self.job_id:
-            return False
-        if self.tasks is None:
-            return self.text == str(self.job_id)
-        return not job.array.listed or parse_tasks(job.array.listed).meets(self.tasks)
+        array = job.array
+        return self.text in {job.address, str(job.job_id)} or (
+            array is not None and self._holds(str(array.array_job_id), array.listed)
+        )
 
     def named(self, job_id: int, address: str) -> bool:
         """The same of a row of the journal, which knows a record by its id and address only."""
-        if self.text in {address, str(job_id)}:
-            return True
         array, _, tasks = address.partition("_")
-        if array.partition("+")[0] != str(self.job_id):
+        leader, plus, _ = array.partition("+")
+        return self.text in {address, str(job_id)} or (
+            not (plus and self.tasks) and self._holds(leader, tasks)
+        )
+
+    def _holds(self, array: str, tasks: str) -> bool:
+        """Whether it stands for some of these tasks of an array; empty = all."""
+        if array != str(self.job_id):
             return False
         if self.tasks is None:
-            return self.text == str(self.job_id)
-        return "+" not in address and (not tasks or parse_tasks(tasks).meets(self.tasks))
+            return self.text == array
+        return not tasks or parse_tasks(tasks).meets(self.tasks)
 
 
 def asked_job(text: str) -> AskedJob:
     """Read a job's name. Raises ValueError: it is none."""
     match = _JOB_NAME.fullmatch(text)
-    try:
-        if match is None:
-            raise ValueError  # noqa: TRY301 - as tasks that are none
-        tasks = None if match["tasks"] is None else parse_tasks(_uncut(match["tasks"]))
-    except ValueError:
-        raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1") from None
-    return AskedJob(match["name"], int(match["id"]), tasks, match["cluster"] or "")
-
-
-def _uncut(tasks: str) -> str:
-    """Without the end of a list that squeue cuts, "[1-40,50,6...]"."""
-    return tasks[: tasks.rfind(",")] if tasks.endswith("...]") else tasks
+    tasks, cluster = (match["tasks"], match["cluster"]) if match else (None, None)
+    if tasks is not None and tasks.endswith("...]"):  # squeue cuts "[1-40,50,6...]"
+        tasks = tasks[: tasks.rfind(",")]
+    with suppress(ValueError):
+        if match is not None:
+            listed = None if tasks is None else parse_tasks(tasks)
+            return AskedJob(match["name"], int(match["id"]), listed, cluster or "")
+    raise ValueError(f"{text[:80]!r} is no job: 4711, 4711_4 or 4711+1")
 
 
 def asked_span_s(text: str) -> float | None:

@@ -7,9 +7,9 @@ used to explain: an action counts as applied when a re-read shows that it is.
 
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from rltuned.domain.jobs import ARGUMENT_LIMIT, FED_LIMIT, PendingJob, is_address
 from rltuned.domain.plan import (
@@ -20,16 +20,17 @@ from rltuned.domain.plan import (
     RELEASE,
     SITE_FACTOR,
     Action,
-    Field,
     Outcome,
     Plan,
     Result,
 )
 from rltuned.domain.units import JobId
 from rltuned.errors import BackendError, SnapshotError
-from rltuned.slurm.reader import Reader
 from rltuned.slurm.run import Fence
 from rltuned.text import one_line
+
+if TYPE_CHECKING:
+    from rltuned.slurm.backend import SlurmBackend
 
 SLOW_S: Final = 2.0
 """A look and a write that take longer than this are slow: a user may hold a job in between."""
@@ -41,121 +42,117 @@ _NO_ANSWER: Final = re.compile(
 _GONE: Final = re.compile(r"invalid job id|already finished|no longer pending", re.I)
 
 
-@dataclass(slots=True)
-class _Progress:
-    """What is known while a plan is carried out. stopped: why an answer is missing; it may be done.
-    withheld: why nothing more is sent; it is not done.
+def write(reader: "SlurmBackend", fence: Fence | None, plan: Plan) -> tuple[Outcome, ...]:
+    """Send a plan and return what became of each action. Never raises per action. fence: asked
+    before every batch; None = nothing speaks against one.
     """
-
-    actions: tuple[Action, ...]
-    result: dict[int, Outcome] = field(default_factory=dict)
-    complaints: dict[str, str] = field(default_factory=dict)
-    stopped: str = ""
-    withheld: str = ""
-
-    def end(self, index: int, result: Result, why: str) -> None:
-        """What became of one action, unless that is known already."""
-        self.result.setdefault(index, Outcome(self.actions[index], result, why))
+    return _Writing(reader, fence, plan.actions).outcomes() if plan.actions else ()
 
 
-class Writer:
-    """Carries out plans. fence: asked before every batch; None = nothing speaks against one."""
+class _Writing:
+    """What is known while a plan is carried out."""
 
-    def __init__(self, reader: Reader, fence: Fence | None) -> None:
-        self._reader = reader
-        self._fence = fence
+    def __init__(
+        self, reader: "SlurmBackend", fence: Fence | None, actions: tuple[Action, ...]
+    ) -> None:
+        self._reader, self._fence, self._actions = reader, fence, actions
+        self._result: dict[int, Outcome] = {}
+        self._complaints: dict[str, str] = {}
+        self._stopped = ""
+        """Why an answer is missing; what was asked may be done."""
+        self._withheld = ""
+        """Why nothing more is sent; it is not done."""
 
-    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
-        """Send a plan and return what became of each action. Never raises per action."""
-        if plan.is_empty:
-            return ()
-        progress, most = _Progress(plan.actions), self._reader.commands.cli.chunk
-        sets = [i for i, a in enumerate(plan.actions) if not a.field.releases]
-        releases = [i for i, a in enumerate(plan.actions) if a.field.releases]
+    def outcomes(self) -> tuple[Outcome, ...]:
+        most, numbered = self._reader.commands.cli.chunk, [*enumerate(self._actions)]
+        sets = [(i, a, a.target.address) for i, a in numbered if not a.field.releases]
+        releases = [i for i, a in numbered if a.field.releases]
         for start in range(0, len(sets), most):
-            chunk = [(i, plan.actions[i]) for i in sets[start : start + most]]
-            self._send([(i, action, action.target.address) for i, action in chunk], progress)
+            self._send(sets[start : start + most])
         size = 1
         while releases:
-            done, quick = self._send_releases(releases[:size], progress)
+            done, quick = self._release(releases[:size])
             releases = releases[done:]
             # two lines each
             size = min(2 * size, max(1, most // 2)) if quick else 1
-        self._look_back(progress)
-        return tuple(progress.result[i] for i in range(len(plan.actions)))
+        self._look_back()
+        return tuple(self._result[i] for i in range(len(self._actions)))
 
-    def _send_releases(self, chunk: Sequence[int], progress: _Progress) -> tuple[int, bool]:
+    def _end(self, index: int, result: Result, why: str) -> None:
+        """What became of one action, unless that is known already."""
+        self._result.setdefault(index, Outcome(self._actions[index], result, why))
+
+    def _release(self, chunk: Sequence[int]) -> tuple[int, bool]:
         """Compared once more right before: a release would start what is held by now.
 
         Slurm cannot be asked to release a job only if it is not held. So when the look was slow
         only the first job of the chunk is sent, and the others are looked at again. Returns how
         many of the chunk are done with, and whether Slurm was quick.
         """
-        if progress.stopped or progress.withheld:
-            for index in chunk if progress.withheld else ():
-                progress.end(index, Result.WITHHELD, progress.withheld)
+        if self._stopped or self._withheld:
+            for index in chunk if self._withheld else ():
+                self._end(index, Result.WITHHELD, self._withheld)
             return len(chunk), True
         began = time.monotonic()
         try:
-            seen = self._reader.watch(
-                [progress.actions[i].target.job_id for i in chunk], factors=False
-            )
+            ids = [self._actions[i].target.job_id for i in chunk]
+            seen = self._reader.watch(ids, factors=False)
             dealt = bool(seen) and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
-            progress.stopped = str(error)
+            self._stopped = str(error)
             return len(chunk), True
         if time.monotonic() - began > SLOW_S:
             chunk = chunk[:1]
         fit: list[tuple[int, Action, str]] = []
         for index in chunk:
-            action = progress.actions[index]
+            action = self._actions[index]
             job = _same(seen, action)
             if job is None:
-                progress.end(index, Result.GONE, "no longer pending")
+                self._end(index, Result.GONE, "no longer pending")
             elif why := against(action, job, dealt=dealt):
-                progress.end(index, Result.REFUSED, why)
+                self._end(index, Result.REFUSED, why)
             else:
                 fit.append((index, _as_number(action, dealt=dealt), job.address))
-        self._send(fit, progress)
+        self._send(fit)
         return len(chunk), time.monotonic() - began <= SLOW_S
 
-    def _send(self, chunk: Sequence[tuple[int, Action, str]], progress: _Progress) -> None:
+    def _send(self, chunk: Sequence[tuple[int, Action, str]]) -> None:
         """Each action to the job at an address, as far as nothing speaks against it."""
         lines: list[str] = []
         for index, action, address in chunk:
             try:
                 lines += command_lines(action, address)
             except ValueError as error:
-                progress.end(index, Result.REFUSED, str(error))
-        if not lines or progress.stopped:
+                self._end(index, Result.REFUSED, str(error))
+        if not lines or self._stopped:
             return
-        progress.withheld = progress.withheld or (self._fence.shut() if self._fence else "")
-        if progress.withheld:
+        if self._fence is not None:
+            self._withheld = self._withheld or self._fence.shut()
+        if self._withheld:
             for index, _, _ in chunk:
-                progress.end(index, Result.WITHHELD, progress.withheld)
+                self._end(index, Result.WITHHELD, self._withheld)
             return
-        if fed := "".join(f"{line}\n" for line in lines if len(line) <= FED_LIMIT):
-            self._call([], fed, progress)
+        self._call([], "".join(f"{line}\n" for line in lines if len(line) <= FED_LIMIT))
         for words in (line.split(" ") for line in lines if len(line) > FED_LIMIT):
-            self._call(words, "", progress)
+            self._call(words, "")
 
-    def _call(self, words: Sequence[str], feed: str, progress: _Progress) -> None:
-        if progress.stopped:
+    def _call(self, words: Sequence[str], feed: str) -> None:
+        if self._stopped or not (words or feed):
             return
         try:
             # -v: only then does it say that it was made to wait
             answer = self._reader.commands.call("scontrol", "-v", *words, feed=feed)
         except BackendError as error:
-            progress.stopped = str(error)
+            self._stopped = str(error)
             return
-        progress.complaints.update(read_complaints(answer.stderr))
+        self._complaints.update(read_complaints(answer.stderr))
         if answer.failure:
-            progress.stopped = answer.failure
+            self._stopped = answer.failure
         elif answer.limited:
-            progress.withheld = "not sent: slurmctld limits the rate of requests"
+            self._withheld = "not sent: slurmctld limits the rate of requests"
 
-    def _look_back(self, progress: _Progress) -> None:
-        open_actions = [(i, a) for i, a in enumerate(progress.actions) if i not in progress.result]
+    def _look_back(self) -> None:
+        open_actions = [(i, a) for i, a in enumerate(self._actions) if i not in self._result]
         if not open_actions:
             return
         try:
@@ -166,17 +163,17 @@ class Writer:
             seen = self._reader.watch(ids, factors=factors)
             dealt = RELEASE in fields and not self._reader.site().multifactor
         except (BackendError, SnapshotError) as error:
-            why = one_line(f"{progress.stopped}; not read back: {error}".removeprefix("; "))
+            why = one_line(f"{self._stopped}; not read back: {error}".removeprefix("; "))
             for index, _ in open_actions:
-                progress.end(index, Result.FAILED, why)
+                self._end(index, Result.FAILED, why)
             return
         for index, action in open_actions:
-            complaint = _complaint(action, progress) or progress.stopped
+            complaint = _complaint(action, self._complaints) or self._stopped
             sent = _as_number(action, dealt=dealt)
             found = replace(judge(sent, _same(seen, action), complaint), action=action)
             if sent is not action and found.result is Result.APPLIED:
                 found = replace(found, detail=f"priority {sent.old} -> {sent.new}, nice counted in")
-            progress.result[index] = found
+            self._result[index] = found
 
 
 def against(action: Action, job: PendingJob, *, dealt: bool) -> str:
@@ -218,14 +215,13 @@ def read_complaints(stderr: str) -> dict[str, str]:
     return found
 
 
-def _complaint(action: Action, progress: _Progress) -> str:
+def _complaint(action: Action, complaints: Mapping[str, str]) -> str:
     """The complaint about this action's record, or about one task of it."""
     named = re.sub(r"[\[\]]", "", action.target.address)
     head = named.partition("_")[0] + "_"
-    exact = progress.complaints.get(named) or progress.complaints.get(str(action.target.job_id))
-    if exact:
-        return exact
-    return next((text for key, text in progress.complaints.items() if key.startswith(head)), "")
+    of_tasks = (text for key, text in complaints.items() if key.startswith(head))
+    exact = complaints.get(named) or complaints.get(str(action.target.job_id))
+    return exact or next(of_tasks, "")
 
 
 def judge(action: Action, job: PendingJob | None, complaint: str) -> Outcome:
@@ -266,14 +262,12 @@ def _difference(action: Action, job: PendingJob) -> str:
     return "" if moved else "sent, but the job's priority has not moved"
 
 
-def _assignment(field: Field) -> str:
-    values = "-?[0-9]{1,10}" if field.pattern is None else field.pattern.pattern
-    return f"{field.argument}=(?:{values})"
-
-
-_LINE: Final = re.compile(
-    rf"release \S+|update JobId=\S+ (?:{'|'.join(_assignment(f) for f in FIELDS if f.argument)})"
+_VALUES: Final = "|".join(
+    f"{field.argument}=(?:{'-?[0-9]{1,10}' if field.pattern is None else field.pattern.pattern})"
+    for field in FIELDS
+    if field.argument
 )
+_LINE: Final = re.compile(rf"release \S+|update JobId=\S+ (?:{_VALUES})")
 """All that scontrol receives from the daemon and from restore."""
 
 

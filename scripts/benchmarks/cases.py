@@ -44,9 +44,8 @@ from rltuned.policies.actor import Actor, load_actor
 from rltuned.policies.predictor import load_predictor
 from rltuned.settings import Flag, load
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import BackfillRule
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import Rules
+from rltuned.sim.world import BackfillRule, Rules
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from rltuned.solver import Cbc
@@ -225,7 +224,7 @@ def cycles(pending: int, nodes: int, rounds: int) -> tuple[float, float, float, 
         loaded = load(None, tuple(Flag(key, value, "bench") for key, value in asked.items()))
         with closing(Journal(folder)) as journal:
             log, rig = make_log("json", "info", nowhere), build_rig(loaded, backend)
-            ear = _Keeper(Metrics(CollectorRegistry()), log, Notifier(None), clock, journal=journal)
+            ear = _Keeper(Metrics(CollectorRegistry()), log, Notifier(None), clock)
             ear.loaded(rig)
             loop = Loop(rig, clock, journal, ear, orders=SignalFlags(), reload=lambda: rig)
             for _ in range(rounds + 1):

@@ -23,8 +23,8 @@ from rltuned.core.features import FloatArray, StateMatrix
 from rltuned.core.numbers import Writing
 from rltuned.core.order import DEFAULT, Order, clip_s
 from rltuned.policies.baselines import BASELINES, Baseline
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import AGE_ONLY
 from scripts.studies import data_of, figures, plays
 from scripts.studies.plays import COPIES, GROUNDS, PURE, PURE_SITE, STRENGTHS, trace_of
 from scripts.studies.runner import Row, Study

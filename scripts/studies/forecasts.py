@@ -35,7 +35,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import feed, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.dispatch import AGE_ONLY
+from rltuned.sim.world import AGE_ONLY
 from scripts.studies import data_of, plays
 from scripts.studies.plays import trace_of
 from scripts.studies.runner import Row, Study, head, known, row_of

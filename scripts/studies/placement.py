@@ -26,10 +26,9 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import scale
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules
+from rltuned.sim.world import AGE_ONLY, Rules
 from rltuned.solver import Cbc
 from scripts.studies import data_of
 from scripts.studies.runner import Row, Study, head, known, row_of

@@ -32,11 +32,10 @@ from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import Cluster, preset, read_cluster
-from rltuned.sim.dispatch import AGE_ONLY, BackfillRule, Natural
 from rltuned.sim.limits import draw_limits
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
-from rltuned.sim.world import Rules
+from rltuned.sim.world import AGE_ONLY, BackfillRule, Natural, Rules
 from scripts.studies.runner import Row
 
 TRACES = Path("../shared/traces")

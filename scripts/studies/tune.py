@@ -38,9 +38,8 @@ from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.settings import Settings
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules
+from rltuned.sim.world import Natural, Rules
 from rltuned.slurm.accounting import SacctAnswer, SacctRecord
 from rltuned.slurm.site import SlurmSite
 from scripts.studies import data_of

@@ -15,10 +15,9 @@ from rltuned.lab.replay.protocol import DEFAULT, Protocol
 from rltuned.lab.replay.trace_file import scale
 from rltuned.policies.plugins import policy_named
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import FinishedJob, Rules, World
+from rltuned.sim.world import Natural, Rules, Run, World
 from rltuned.text import span
 
 CLUSTER, GPUS, LOAD, JOBS, HOUR_S = "philly-192", 192, 0.9, 1_200, 3_600.0
@@ -37,13 +36,11 @@ def play(jobs: Sequence[TraceJob]) -> tuple[Waits, Waits, int]:
     while own.next_time() is not None:
         own.step()
     policy: Policy = policy_named(DEFAULT.name, trust=DEFAULT.trust)
-    decided = DecidedWorld(ours, Protocol(mode="cycle"))
-    while (seen := decided.due()) is not None:
-        decided.decide(seen, policy)
+    decided = DecidedWorld(ours, Protocol(mode="cycle")).play(policy)
     return waits_of(own.finished), waits_of(decided.world.finished), decided.decisions
 
 
-def waits_of(finished: Mapping[int, FinishedJob]) -> Waits:
+def waits_of(finished: Mapping[int, Run]) -> Waits:
     """By the number of a job, which is its place in the trace, from 1."""
     return {number: one.started_at - one.job.submit_s for number, one in finished.items()}
 

@@ -39,9 +39,8 @@ from rltuned.report import style
 from rltuned.settings import load
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import Rules, World
+from rltuned.sim.world import Natural, Rules, World
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "img"
@@ -122,7 +121,7 @@ def played(folder: Path) -> tuple[str, str]:
         drawn = replace(rules, switchback=replace(rules.switchback, salt=SALT))
         rig = replace(rig, knobs=replace(rig.knobs, rules=drawn))
         board, metrics = Board(clock.now, jobs=True), Metrics(CollectorRegistry())
-        ear = Publisher(metrics, log, Notifier(None), clock, journal=journal, board=board)
+        ear = Publisher(metrics, log, Notifier(None), clock, board=board)
         ear.loaded(rig)
         with closing(run_times_of(loaded, None, log)) as run_times:
             loop = Loop(

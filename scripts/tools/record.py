@@ -18,7 +18,6 @@ from pathlib import Path
 from rltuned.lab.backtest.sacct_files import ask_history
 from rltuned.slurm.columns import NODE_COLUMNS, PRIORITY_LETTERS, WATCH_COLUMNS, Marks, read_layout
 from rltuned.slurm.pyslurm import CHILD, FIELDS, PROGRAM
-from rltuned.slurm.pyslurm_child import PROTOCOL
 from rltuned.slurm.run import Commands, SlurmCli
 from rltuned.slurm.site import parse_config
 from tests import accounting
@@ -55,10 +54,10 @@ def record(search: str, python: Path | None) -> Path:
             ),
             "sprio": commands.ask("sprio", "--local", "-o", MARKS.letters(PRIORITY_LETTERS)),
         }
-        if "Exclusive" in layout.extras:
+        if "Exclusive" in layout.job_columns:
             answers["partitions"] = commands.ask("scontrol", "-o", "show", "partitions")
         if python:
-            asked = json.dumps({"protocol": PROTOCOL, "fields": FIELDS})
+            asked = json.dumps(FIELDS)
             child = ("-I", "-B", str(CHILD))
             answers["pyslurm"] = commands.call(PROGRAM, *child, feed=asked, at=python).stdout
         folder = _write(answers, lab)

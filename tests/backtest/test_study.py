@@ -12,15 +12,15 @@ import pytest
 from rltuned.core.order import Order
 from rltuned.errors import TraceError
 from rltuned.lab.backtest import past as of_the_past
-from rltuned.lab.backtest.outcome import calibrate
 from rltuned.lab.backtest.past import Past, Span, past_of
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
 from rltuned.lab.backtest.site import read_site_model
 from rltuned.lab.backtest.study import (
-    fit_site,
+    calibrate,
     play_natural,
     play_ours,
     play_plugged,
+    protocol_of,
     run_study,
     scenario_of,
 )
@@ -53,15 +53,17 @@ def ours(known: Past, rule: str) -> Played:
     return play_ours(known, scenario_of(known), BASELINES[rule], TERMS)
 
 
-def test_the_simulator_finds_its_own_history_again_to_the_second(tmp_path: Path) -> None:
-    known = past(site(tmp_path, jobs(110)))
-    base = played_by_slurm(known)
-    found = calibrate(known, base)
-    assert found.whole.jobs == 110
-    assert found.whole.mean.base > 600  # somebody did wait
-    assert found.whole.off_s == 0.0
-    assert found.whole.verdict == "close"
-    assert set(found.partitions) == {"gpu", "urgent"}
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Past:
+    """A history whose waits are those of the simulator itself."""
+    return past(site(tmp_path_factory.mktemp("site"), jobs(110)))
+
+
+def test_the_simulator_finds_its_own_history_again_to_the_second(made: Past) -> None:
+    found = calibrate(made, played_by_slurm(made))
+    assert (found["whole"]["jobs"], found["whole"]["off_s"], found["verdict"]) == (110, 0, "close")
+    assert found["whole"]["mean"].base > 600  # somebody did wait
+    assert set(found["partitions"]) == {"gpu", "urgent"}
 
 
 def test_a_limit_that_a_partition_has_today_cuts_no_run_of_before(tmp_path: Path) -> None:
@@ -79,10 +81,10 @@ def test_a_limit_that_a_partition_has_today_cuts_no_run_of_before(tmp_path: Path
 
 
 def test_of_a_huge_waiting_array_a_part_is_played_and_the_rest_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, made: Past, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = site(tmp_path, jobs(110))
-    whole, text = past(folder), (folder / "sacct.txt").read_text()
+    text = (folder / "sacct.txt").read_text()
     monkeypatch.setattr(of_the_past, "MOST_TASKS", 30)
     for tasks, played_tasks in ((20, 20), (4_000_001, 31)):
         waiting = text.splitlines()[-1].split("|")
@@ -90,42 +92,34 @@ def test_of_a_huge_waiting_array_a_part_is_played_and_the_rest_counted(
         waiting[4:7] = ["Unknown", "Unknown", "PENDING"]
         (folder / "sacct.txt").write_text(f"{text}{'|'.join(waiting)}\n")
         known = past(folder)
-        assert len(known.jobs) - len(whole.jobs) == played_tasks
-        left = known.left_out["tasks of waiting arrays beyond 30"]
-        assert left == tasks - played_tasks
+        assert len(known.jobs) - len(made.jobs) == played_tasks
+        assert known.left_out["tasks of waiting arrays beyond 30"] == tasks - played_tasks
 
 
 def test_other_weights_than_the_real_ones_are_found_out(tmp_path: Path) -> None:
-    old_first = replace(WEIGHTED, kind="fcfs")
-    known = past(site(tmp_path, jobs(110), old_first))
+    known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind="fcfs")))
     small = replace(known.site.natural, age_weight=0, size_weight=100_000, favor_small=True)
     other = replace(known, site=replace(known.site, natural=small))
-    base = played_by_slurm(other)
-    found = calibrate(other, base).whole
-    assert found.off_s > 60
-    assert found.mean.change is not None
-    assert found.mean.change < -0.05  # small jobs first: the mean wait is shorter than the real one
-    assert found.met < 1.0
+    found = calibrate(other, played_by_slurm(other))["whole"]
+    assert found["off_s"] > 60
+    assert found["mean"].change < -0.05  # small jobs first: the mean wait is shorter than in truth
+    assert found["met"] < 1.0
 
 
 def test_without_a_beginning_the_record_begins_at_the_first_end(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)), begin=None)
     records = read_history(lines_of(tmp_path / "sacct.txt"), "sacct.txt", UTC).records
     assert known.begin == min(r.end_s for r in records if r.end_s is not None)
-    assert len(known.running) >= 1
+    assert known.ran.any()
     base = played_by_slurm(known)
-    starts = base.start_s[[n - 1 for n in sorted(known.running)]]
-    assert (starts <= 0).all()  # who ran then runs from the beginning on
-    waiting = base.start_s[[n - 1 for n in sorted(known.waiting)]]
-    assert (waiting >= 0).all()
+    assert (base.start_s[known.ran] <= 0).all()  # who ran then runs from the beginning on
+    assert (base.start_s[known.held] >= 0).all()
 
 
-def test_an_order_that_changes_nothing_changes_no_wait(tmp_path: Path) -> None:
+def test_an_order_that_changes_nothing_changes_no_wait(made: Past) -> None:
     """A policy that delays nobody has nothing to write at all."""
-    known = past(site(tmp_path, jobs(110)))
-    base = played_by_slurm(known)
-    own = ours(known, "fcfs")
-    assert np.array_equal(own.start_s[known.scored], base.start_s[known.scored])
+    own = ours(made, "fcfs")
+    assert np.array_equal(own.start_s[made.scored], played_by_slurm(made).start_s[made.scored])
     assert own.cycles
     assert not own.writes.any()
 
@@ -140,8 +134,7 @@ def test_it_plays_what_the_daemon_decides(
     known = past(site(tmp_path, jobs(110), replace(WEIGHTED, kind=kind)), begin, split=0.4)
     order = replace(known.site.natural, kind=kind)
     known = replace(known, site=replace(known.site, natural=order))
-    fast = play_ours(known, scenario_of(known), BASELINES[rule], TERMS)
-    plain = play_plugged(known, BASELINES[rule], TERMS)
+    fast, plain = ours(known, rule), play_plugged(known, BASELINES[rule], TERMS)
     assert fast.writes.any()
     assert np.array_equal(fast.writes, plain.writes)
     assert np.array_equal(fast.start_s[known.scored], plain.start_s[known.scored])
@@ -149,47 +142,38 @@ def test_it_plays_what_the_daemon_decides(
     assert [c[3] for c in fast.cycles] == pytest.approx([c[3] for c in plain.cycles])
 
 
-def test_plays_do_not_touch_each_other(tmp_path: Path) -> None:
-    known = past(site(tmp_path, jobs(110)))
-    base, scenario = played_by_slurm(known), scenario_of(known)
-    once = play_ours(known, scenario, BASELINES["saf"], TERMS)
-    again = play_ours(known, scenario, BASELINES["saf"], TERMS)
+def test_plays_do_not_touch_each_other(made: Past) -> None:
+    base, scenario = played_by_slurm(made), scenario_of(made)
+    once, again = (play_ours(made, scenario, BASELINES["saf"], TERMS) for _ in range(2))
     assert np.array_equal(once.start_s, again.start_s, equal_nan=True)
-    before = np.array([j.submit_s for j in known.jobs]) < known.split_s
-    early = before & (base.start_s < known.split_s)
+    early = (made.arrived_s < made.split_s) & (base.start_s < made.split_s)
     assert np.array_equal(once.start_s[early], base.start_s[early])
     assert sum(c[2] for c in once.cycles) > 0
 
 
-def test_the_future_is_not_known(tmp_path: Path) -> None:
+def test_the_future_is_not_known(made: Past) -> None:
     """Another run time of a job changes nothing before the earlier of its two ends."""
-    given = jobs(110)
-    known = past(site(tmp_path, given))
-    one = ours(known, "saf")
-    late = max(i for i, job in enumerate(known.jobs) if job.duration_s > 600 and known.scored[i])
-    shorter = replace(known.jobs[late], duration_s=known.jobs[late].duration_s - 300)
-    other = replace(known, jobs=(*known.jobs[:late], shorter, *known.jobs[late + 1 :]))
-    two = ours(other, "saf")
-    end = min(one.end_s[late], two.end_s[late])
-    earlier = one.start_s < end
+    late = max(i for i, job in enumerate(made.jobs) if job.duration_s > 600 and made.scored[i])
+    shorter = replace(made.jobs[late], duration_s=made.jobs[late].duration_s - 300)
+    other = replace(made, jobs=(*made.jobs[:late], shorter, *made.jobs[late + 1 :]))
+    one, two = ours(made, "saf"), ours(other, "saf")
+    earlier = one.start_s < min(one.end_s[late], two.end_s[late])
     assert np.array_equal(one.start_s[earlier], two.start_s[earlier])
 
 
 def test_a_study_says_who_wins_and_who_loses(tmp_path: Path) -> None:
     known = past(site(tmp_path, jobs(110)), split=0.4)
     found = run_study(known, {"saf": BASELINES["saf"]}, TERMS, names=False)
-    outcome = found.outcomes["saf"]
-    wait = outcome.metrics["wait_s"]
-    later = known.later
-    arrived = np.array([j.submit_s for j in known.jobs])
-    assert wait.base == pytest.approx((found.base.start_s - arrived)[later].mean())
-    assert wait.own == pytest.approx((found.own["saf"].start_s - arrived)[later].mean())
+    outcome, later = found.outcomes["saf"], known.later
+    wait = outcome["metrics"]["wait_s"]
+    assert wait.base == pytest.approx((found.base.start_s - known.arrived_s)[later].mean())
+    assert wait.own == pytest.approx((found.own["saf"].start_s - known.arrived_s)[later].mean())
     assert sure(wait.low) <= (wait.change or 0.0) <= (wait.high or 0.0)
-    assert 0 < outcome.better + outcome.worse <= 1
-    assert sum(g.jobs for g in outcome.groups["partition"].values()) == later.sum()
-    assert sum(g.jobs for g in outcome.groups["GPUs"].values()) == later.sum()
-    assert outcome.moved.changes == sum(outcome.moved.hours)
-    assert all(p.name.startswith("user ") for p in outcome.worst)
+    assert 0 < outcome["better"] + outcome["worse"] <= 1
+    for kind in ("partition", "GPUs"):
+        assert sum(group["jobs"] for group in outcome["groups"][kind].values()) == later.sum()
+    assert outcome["moved"]["changes"] == sum(row[2] for row in found.own["saf"].cycles)
+    assert all(person["name"].startswith("user ") for person in outcome["worst"])
 
 
 def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: Path) -> None:
@@ -218,11 +202,11 @@ def test_what_else_multifactor_has_comes_from_the_recorded_priorities(tmp_path: 
     known = past(folder)
     assert known.use_recorded
     base = played_by_slurm(known)
-    found = calibrate(known, base).whole
-    assert found.off_s < 0.01 * found.mean.base
+    found = calibrate(known, base)["whole"]
+    assert found["off_s"] < 0.01 * found["mean"].base
     without = replace(known, site=replace(known.site, natural=replace(natural, own=())))
     base = played_by_slurm(without)
-    assert calibrate(without, base).whole.off_s > found.off_s
+    assert calibrate(without, base)["whole"]["off_s"] > found["off_s"]
 
 
 def test_jobs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
@@ -318,26 +302,25 @@ def test_only_what_had_ended_by_the_switch_teaches(fitted_on: Past) -> None:
     assert len(learned) < len(early)  # somebody still ran
 
 
-def test_a_run_that_ended_later_teaches_later(fitted_on: Past) -> None:
-    """The predictor is fitted by the real starts: here every job waited for an hour."""
+def test_the_predictor_learns_from_the_real_starts_of_the_site(fitted_on: Past) -> None:
+    """A run that ended later teaches later: here every job waited for an hour."""
     late = replace(fitted_on, wait_s=fitted_on.wait_s + 3_600.0)
-    found = [fit_site(past, SHIPPED)[0] for past in (fitted_on, late)]
     jobs, start_s = late.known()
-    expected = fit(jobs, start_s=start_s, begin=SHIPPED, seed=1).predictor.to_bytes()
-    assert sure(found[1]).predictor.to_bytes() == expected
-    assert sure(found[0]).predictor.to_bytes() != expected
+    fitted = fit(jobs, start_s=start_s, begin=SHIPPED, seed=1)
+    assert fitted.examples <= len(jobs)
+    one, other = (
+        sure(protocol_of(past, Settings(), _silent)[0].predictor).to_bytes()
+        for past in (fitted_on, late)
+    )
+    assert other == fitted.predictor.to_bytes()
+    assert len({one, other, SHIPPED.to_bytes()}) == 3
 
 
 def test_nothing_is_learned_of_too_little(fitted_on: Past) -> None:
     few = replace(fitted_on, split_s=fitted_on.jobs[100].submit_s)
-    fitted, text = fit_site(few, SHIPPED)
-    assert fitted is None
+    protocol, text = protocol_of(few, Settings(), _silent)
+    assert sure(protocol.predictor).to_bytes() == SHIPPED.to_bytes()
     assert "200 are needed" in text
 
 
-def test_the_predictor_learns_from_the_site(fitted_on: Past) -> None:
-    fitted = sure(fit_site(fitted_on, SHIPPED)[0])
-    assert fitted.examples <= len(fitted_on.known()[0])
-    assert any(
-        (fitted.predictor.weights[name] != weight).any() for name, weight in SHIPPED.weights.items()
-    )
+def _silent(_what: str, _part: float) -> None: ...

@@ -11,10 +11,9 @@ from rltuned.domain.units import GpuType
 from rltuned.lab.replay.metrics import FloatArray
 from rltuned.lab.replay.trace_file import scale
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
-from rltuned.sim.world import Rules, World
+from rltuned.sim.world import Natural, Rules, World
 from tests.histories import rows, save_site
 
 WEIGHTED = Natural(

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from rltuned.cli.check_slurm import SITE, facts_of
+from rltuned.cli.facts import Status, answers
 from rltuned.domain.jobs import PendingJob, RunningJob
 from rltuned.domain.snapshot import Snapshot
+from rltuned.settings import Loaded, Settings
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Status
 from rltuned.slurm.pyslurm import ReaderChoice
 from rltuned.slurm.run import SlurmCli
 from tests.clusters import cluster
@@ -175,6 +177,7 @@ def test_reading_twice_gives_the_same(seen: Observed) -> None:
 
 
 def test_site_is_fit(seen: Observed) -> None:
-    checks = {c.name: c.status for c in seen.backend.check()}
+    facts = facts_of(Loaded(Settings()), seen.backend)
+    checks = {c.name: c.status for c in answers(SITE, facts)}
     assert checks.pop("clock") in {Status.OK, Status.WARN}
     assert set(checks.values()) == {Status.OK}

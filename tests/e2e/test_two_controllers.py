@@ -232,8 +232,7 @@ def numbers(slurm: SlurmLab) -> dict[str, str]:
 @pytest.mark.parametrize("priority_type", ["priority/multifactor", "priority/basic"])
 def test_the_second_daemon_observes_and_says_why(priority_type: str, tmp_path: Path) -> None:
     with SlurmLab(priority_type=priority_type) as slurm:
-        blocker = slurm.sbatch("-wm1", "-n4", "--time=2:00:00")
-        slurm.wait_for(lambda: slurm.state(blocker) == "R", "the node is busy")
+        slurm.runs("-wm1", "-n4", "--time=2:00:00")
         jobs = [slurm.sbatch("-wm1", "-n4", f"--time={10 + 40 * n}") for n in range(JOBS)]
         slurm.wait_for(lambda: slurm.state(jobs[-1]) == "PD", "jobs wait")
         one, two = (

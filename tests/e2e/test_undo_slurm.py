@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from rltuned.domain.jobs import PendingJob
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from tests import programs
-from tests.clusters import emptied, module_lab
+from tests.clusters import emptied, module_lab, world_of
 from tests.configs import write_settings
 from tests.e2e.process import Daemon
 from tests.lab import SlurmLab
@@ -119,7 +117,7 @@ def test_after_restore_the_queue_is_as_if_never_touched(timeless: SlurmLab, tmp_
 
 
 def observed(slurm: SlurmLab) -> dict[int, PendingJob]:
-    backend = SlurmBackend(SlurmCli(conf=slurm.conf), time.time)
+    backend = world_of(slurm)
     return {int(j.job_id): j for j in backend.observe().pending}
 
 

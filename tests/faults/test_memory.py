@@ -37,7 +37,7 @@ usual = dict.fromkeys(FIELDS) | dict(
     state="PENDING", state_reason="Priority", nice=0, submit_time=1794000000, user_id=0,
     is_cronjob=False, account="a", required_nodes="n" * wide or None, id="N", priority="N")
 row = json.dumps([*usual.values()]) + chr(10)
-print(json.dumps({"protocol": 2, "pyslurm": "22.5.0", "jobs": jobs}))
+print(json.dumps({"pyslurm": "22.5.0", "jobs": jobs}))
 sys.stdout.writelines(row.replace('"N"', str(n)) for n in range(1, jobs + 1))
 """
 JUDGED = """

@@ -57,8 +57,7 @@ def test_a_restore_names_the_jobs_that_an_answer_lacks(case: Case) -> None:
 @pytest.fixture
 def requeued(case: Case) -> Iterator[tuple[Case, str]]:
     """A task that started with its array's number, and was requeued: Slurm hides the number."""
-    filler = case.lab.sbatch(*ON_K1, "--time=600")
-    case.lab.wait_for(lambda: case.lab.state(filler) == "R", "k1 is taken")
+    filler = case.lab.runs(*ON_K1, "--time=600")
     array = case.lab.sbatch(*ON_K1, "--array=1-3", "--time=100", "--nice=5")
     with case.daemon() as daemon:
         daemon.wait_for(lambda: factor(case, array) != 0, "the array has a number")

@@ -14,7 +14,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import PRIORITY, Action, Plan, target_of
 from rltuned.journal.journal import Journal
-from rltuned.slurm.backend import SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.builders import sure
 from tests.faults.case import FULL, Case
@@ -164,7 +164,7 @@ def test_an_array_whose_list_of_tasks_is_long(tmp_path: Path) -> None:
         array = lab.sbatch(*FULL, "--time=30", "--nice=7", "--array=0-2399")
         lab.wait_for(lambda: lab.state(array) == "PD", "it waits")
         clock, journal = SystemClock(), Journal(tmp_path)
-        undoer = SlurmUndoer(SlurmCli(conf=lab.conf), clock.now)
+        undoer = SlurmBackend(SlurmCli(conf=lab.conf), clock.now)
         (job,) = undoer.look().pending
         target = target_of(job)
         plan = Plan((Action(PRIORITY, target, job.priority, 4711, job.nice),))

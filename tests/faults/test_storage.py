@@ -84,19 +84,3 @@ def test_the_folder_is_read_only_and_then_not(case: Case, small_disk: Path) -> N
         daemon.wait_for(lambda: case.turned, "usable again, and the first order")
         daemon.stops()
     case.assert_given_back()
-
-
-def test_a_spoilt_journal_is_named_and_nothing_is_written(case: Case) -> None:
-    journal = case.state / "journal.sqlite"
-    assert case.rltuned("run", "--live", "--once").returncode == 0
-    assert case.rltuned("restore", "--all").returncode == 0
-    good = journal.read_bytes()
-    journal.write_bytes(good[:64] + bytes(byte ^ 0x5A for byte in good[64:]))
-    with case.daemon() as daemon:
-        case.assert_only_watches(daemon)
-        assert str(journal) in daemon.log()
-        daemon.stops()
-    case.assert_untouched()
-    refused = case.rltuned("restore", "--all")
-    assert refused.returncode == 3
-    assert str(journal) in refused.stderr

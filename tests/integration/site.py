@@ -1,6 +1,5 @@
 """A cluster with one busy node, a journal, and cycles by hand."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,9 +20,8 @@ from rltuned.domain.priority import NeutralDelay
 from rltuned.domain.snapshot import Context
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
-from rltuned.slurm.run import SlurmCli
 from tests.builders import marked_by
+from tests.clusters import world_of
 from tests.lab import SlurmLab
 
 EXACT = Writing(hysteresis=0.0, min_step_s=0.0)
@@ -53,10 +51,9 @@ class Site:
     cycles: int = 0
 
     def __post_init__(self) -> None:
-        self.world = SlurmBackend(SlurmCli(conf=self.lab.conf), time.time)
+        self.world = world_of(self.lab)
         self.lab.clear()
-        blocker = self.submit("-t1:00:00")
-        self.lab.wait_for(lambda: self.lab.state(blocker) == "R", "the node is busy")
+        self.lab.runs(*ON_ONE_NODE, "-t1:00:00")
 
     def submit(self, *options: str) -> int:
         return self.lab.sbatch(*ON_ONE_NODE, *options)
@@ -106,8 +103,7 @@ class Site:
         return decision, outcomes
 
     def restored(self) -> tuple[Restored, ...]:
-        undoer = SlurmUndoer(SlurmCli(conf=self.lab.conf), time.time)
-        found = restore(undoer, self.journal, SystemClock())
+        found = restore(self.world, self.journal, SystemClock())
         print(*found, sep="\n")  # noqa: T201 - pytest shows it when a test fails
         return found
 

@@ -19,18 +19,11 @@ from rltuned.domain.plan import (
 from rltuned.domain.snapshot import Snapshot
 from rltuned.run import Call
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
+from tests.clusters import world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
 FULL = ("--gres=gpu:p100:4", "-n16", "-N1")
-
-
-def backend(
-    lab: SlurmLab, calls: list[Call] | None = None, timeout_s: float = 20.0
-) -> SlurmBackend:
-    cli = SlurmCli(conf=lab.conf, timeout_s=timeout_s)
-    return SlurmBackend(cli, time.time, on_call=(calls if calls is not None else []).append)
 
 
 def block(lab: SlurmLab) -> tuple[int, int]:
@@ -69,7 +62,7 @@ def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> No
     )
     slurm.run("sh", text=script, timeout_s=60)
     calls: list[Call] = []
-    it = backend(slurm, calls)
+    it = world_of(slurm, on_call=calls.append)
     jobs = it.observe().pending
     assert len(jobs) == 256
     calls.clear()
@@ -83,7 +76,7 @@ def test_256_priorities_in_two_programs_and_one_look_back(slurm: SlurmLab) -> No
 def test_gone_and_refused(slurm: SlurmLab) -> None:
     block(slurm)
     ended, held, other = (slurm.sbatch(*FULL) for _ in range(3))
-    it = backend(slurm)
+    it = world_of(slurm)
     snapshot = it.observe()
     plan = Plan(tuple(set_priority(job(snapshot, i), 9_000 + i) for i in (ended, held, other)))
     slurm.run("scancel", str(ended))
@@ -97,7 +90,7 @@ def test_gone_and_refused(slurm: SlurmLab) -> None:
 def test_another_job_under_the_same_number_is_gone_not_changed_by_release(slurm: SlurmLab) -> None:
     block(slurm)
     waiting = slurm.sbatch(*FULL)
-    it = backend(slurm)
+    it = world_of(slurm)
     found = job(it.observe(), waiting)
     stranger = Target(found.job_id, type(found.submitted_at)(found.submitted_at - 1), found.address)
     assert results(it, Action(RELEASE, stranger, 1, None, 0)) == [Result.GONE]
@@ -106,7 +99,7 @@ def test_another_job_under_the_same_number_is_gone_not_changed_by_release(slurm:
 def test_release_never_frees_a_held_job(slurm: SlurmLab) -> None:
     ids = [slurm.sbatch("-n1", "-H"), slurm.sbatch("-n1", "-H")]
     slurm.scontrol("hold", str(ids[1]))
-    it = backend(slurm)
+    it = world_of(slurm)
     snapshot = it.observe()
     outcomes = it.apply(Plan(tuple(free(job(snapshot, i), 77) for i in ids)))
     assert [o.result for o in outcomes] == [Result.REFUSED, Result.REFUSED]
@@ -119,7 +112,7 @@ def test_release_never_frees_a_held_job(slurm: SlurmLab) -> None:
 def test_release_of_an_array_leaves_its_held_task_held(slurm: SlurmLab) -> None:
     block(slurm)
     array = slurm.sbatch(*FULL, "--array=0-4")
-    it = backend(slurm)
+    it = world_of(slurm)
     whole = job(it.observe(), array)
     assert whole.address == str(array)
     assert results(it, set_priority(whole, 55)) == [Result.APPLIED]
@@ -133,7 +126,7 @@ def test_priority_of_a_split_array_touches_only_the_record(slurm: SlurmLab) -> N
     block(slurm)
     array = slurm.sbatch(*FULL, "--array=0-5%2")
     slurm.scontrol("update", f"JobId={array}_2", "Nice=7")
-    it = backend(slurm)
+    it = world_of(slurm)
     before = it.observe()
     head = job(before, array)
     assert head.address == f"{array}_[0-1,3-5]"
@@ -157,7 +150,7 @@ def test_het_component_alone_is_touched(slurm: SlurmLab) -> None:
         text="#!/bin/sh\nsleep 60\n",
     )  # fmt: skip
     leader = int(out.split(";")[0])
-    it = backend(slurm)
+    it = world_of(slurm)
     before = it.observe()
     head = job(before, leader)
     assert results(it, set_priority(head, 4_000)) == [Result.APPLIED]
@@ -173,7 +166,7 @@ def test_dependent_and_exclusive_jobs_keep_what_they_are(slurm: SlurmLab) -> Non
         slurm.sbatch(*FULL, "--exclusive"),
         slurm.sbatch(*FULL, "--begin=now+1hour"),
     )
-    it = backend(slurm)
+    it = world_of(slurm)
     before = it.observe()
     kept = attrgetter("dependency", "oversubscribe", "eligible_at", "request")
     actions = [set_priority(job(before, i), 6_000 + i) for i in ids]
@@ -185,7 +178,7 @@ def test_dependent_and_exclusive_jobs_keep_what_they_are(slurm: SlurmLab) -> Non
 def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
     block(slurm)
     ids = [slurm.sbatch(*FULL, "--nice=12"), slurm.sbatch(*FULL, "--array=0-3")]
-    it = backend(slurm)
+    it = world_of(slurm)
     # sprio lists an array only once the scheduler has made it eligible
     slurm.wait_for(
         lambda: all(j.site_factor == 0 for j in it.observe().pending), "sprio shows both"
@@ -210,7 +203,7 @@ def test_site_factor_is_added_and_undone_exactly(slurm: SlurmLab) -> None:
 def test_site_factor_of_a_frozen_job_is_not_reported_to_be_applied(slurm: SlurmLab) -> None:
     block(slurm)
     found = slurm.sbatch(*FULL)
-    it = backend(slurm)
+    it = world_of(slurm)
     seen = job(it.observe(), found)
     it.apply(Plan((set_priority(seen, 500),)))
     outcomes = it.apply(Plan((Action(SITE_FACTOR, target(seen), 0, 40),)))
@@ -223,7 +216,7 @@ def test_oversubscribe_puts_an_exclusive_job_beside_others(slurm: SlurmLab) -> N
     slurm.sbatch("-n4", "-wp1")
     exclusive = slurm.sbatch("-n2", "--exclusive", "-wp1")
     slurm.sbatch(*FULL, "-wp2")
-    it = backend(slurm)
+    it = world_of(slurm)
     slurm.wait_for(lambda: len(it.observe().running) == 2, "the others run")
     found = job(it.observe(), exclusive)
     assert (found.oversubscribe, found.request.exclusive) == ("NO", True)
@@ -264,7 +257,7 @@ def test_every_task_of_a_list_is_named(slurm: SlurmLab, listed: str) -> None:
     slurm.scontrol("hold", f"{array}_1000")
     body, _, step = listed.partition("%")[0].partition(":")
     wanted = members(body, int(step or 1))
-    head = job(backend(slurm).observe(), array)
+    head = job(world_of(slurm).observe(), array)
     assert members(head.address.removeprefix(f"{array}_[").removesuffix("]")) == wanted
     assert head.array is not None
     assert head.array.tasks == len(wanted)

@@ -133,8 +133,7 @@ class Watched:
             ladder={"stage": "full"},
         )
         lab.clear()
-        block = lab.sbatch("-N5", "--exclusive", "-t1:00:00")
-        lab.wait_for(lambda: lab.state(block) == "R", "the nodes are busy")
+        lab.runs("-N5", "--exclusive", "-t1:00:00")
         for limit in ("-t45", "-t300", "-t1-0"):
             lab.sbatch("--gres=gpu:1", "-n1", limit)
         self.job = self.submit()

@@ -22,10 +22,9 @@ from rltuned.domain.snapshot import Snapshot
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from tests import accounting
 from tests.builders import marked_by, sure
-from tests.clusters import cluster
+from tests.clusters import cluster, world_of
 from tests.integration.site import no_stopwatch
 from tests.lab import SlurmLab
 
@@ -56,10 +55,6 @@ def _empty(lab: SlurmLab) -> None:
 def journal(tmp_path: Path) -> Iterator[Journal]:
     with closing(Journal(tmp_path)) as made:
         yield made
-
-
-def world_of(lab: SlurmLab) -> SlurmBackend:
-    return SlurmBackend(SlurmCli(conf=lab.conf), time.time, fair_shares=True)
 
 
 def block(lab: SlurmLab) -> int:
@@ -102,7 +97,7 @@ def cycle(world: SlurmBackend, journal: Journal, ours: set[int], number: int) ->
 def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
     lab: SlurmLab, journal: Journal
 ) -> None:
-    world = world_of(lab)
+    world = world_of(lab, fair_shares=True)
     block(lab)
     limits = dict(zip(USERS, (10, 100, 400, 900), strict=True))
     twins = {submit(lab, u, f"-t{t}"): submit(lab, u, "-t30") for u, t in limits.items()}
@@ -119,7 +114,7 @@ def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
     lab.wait_for(moved, "usage counts", RECALCULATED_S)
     later = shown(world)
     assert len({later[t].priority for t in twins.values()}) > 1
-    world = world_of(lab)  # sshare is new
+    world = world_of(lab, fair_shares=True)  # sshare is new
     seen = cycle(world, journal, set(twins), 2)
     for job in seen.pending:
         base = base_now(job, seen.priorities, seen.taken_at)
@@ -129,7 +124,7 @@ def test_the_base_of_a_frozen_job_follows_its_twin_when_usage_changes(
 
 
 def test_a_job_that_sshare_does_not_know_keeps_its_number(lab: SlurmLab, journal: Journal) -> None:
-    world = world_of(lab)
+    world = world_of(lab, fair_shares=True)
     block(lab)
     ours = {submit(lab, "news", "-t60"), submit(lab, "news", "-t10"), submit(lab, "news", "-t90")}
     stranger = submit(lab, "man", "-t900")
@@ -144,7 +139,7 @@ def test_a_job_that_sshare_does_not_know_keeps_its_number(lab: SlurmLab, journal
 
 
 def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, journal: Journal) -> None:
-    world = world_of(lab)
+    world = world_of(lab, fair_shares=True)
     blocker = block(lab)
     ours = {submit(lab, "news", "-t400"), submit(lab, "news", "-t10")}
     wait_for_sprio(lab, world, ours)
@@ -169,7 +164,7 @@ def test_age_starts_again_when_a_frozen_job_is_requeued(lab: SlurmLab, journal: 
 
 def test_the_number_that_a_job_has_fixes_nothing(lab: SlurmLab) -> None:
     """Slurm takes `Priority=` of the present number for no change. Such a write is never sent."""
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    world = world_of(lab)
     block(lab)
     waiting = submit(lab, "news")
     number = shown(world)[waiting].priority

@@ -1,6 +1,5 @@
 """Two clusters of one federation: what a write to a sibling does, and that none is written."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,9 +8,7 @@ from rltuned.core.decide import Knobs, decide
 from rltuned.core.refusals import Refusal
 from rltuned.core.select import FEDERATED_FROM, Scope
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
-from tests.clusters import cluster
+from tests.clusters import cluster, world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -56,7 +53,7 @@ def test_siblings_share_one_number_so_both_daemons_leave_them_alone(
     one.scontrol("update", f"JobId={last}", "SiteFactor=5000")
     one.wait_for(lambda: min(numbers()) > least, "a write in one cluster is in force in both")
     for lab in (one, two):
-        seen = SlurmBackend(SlurmCli(conf=lab.conf), time.time).observe()
+        seen = world_of(lab).observe()
         assert seen.cluster == lab.cluster
         decision = decide(seen, BASELINES["saf"], Knobs(rules=Scope(min_age_s=0.0)))
         assert decision.plan.is_empty

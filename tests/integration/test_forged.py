@@ -8,6 +8,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +18,8 @@ from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.columns import JOB_COLUMNS
 from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.squeue import PriorityState
 from tests.accounting import PLAIN
-from tests.clusters import module_lab
+from tests.clusters import module_lab, world_of
 from tests.lab import SlurmLab
 from tests.programs import executable
 
@@ -85,7 +85,14 @@ def watched(lab: SlurmLab, own: int, rival: int, folder: Path) -> SlurmBackend:
 
 def what_it_is(job: PendingJob) -> PendingJob:
     """Without what Slurm changes of itself."""
-    state = PriorityState(0)._asdict()
+    state: dict[str, Any] = {
+        "priority": 0,
+        "site_factor": None,
+        "base": None,
+        "rest": None,
+        "fair": None,
+    }
+    state |= dict.fromkeys(("fixed", "live", "uneven", "sticky"), False)
     return replace(job, **state, reason="", accrue_at=None, eligible_at=None)
 
 
@@ -94,7 +101,7 @@ def test_a_watched_look_shows_nothing_forged(
     lab: SlurmLab, own: int, tmp_path: Path, rival: tuple[str, ...]
 ) -> None:
     number = lab.sbatch("--gres=gpu:p100:1", "-n1", "-t60", "-J", "train", *rival)
-    honest = SlurmBackend(SlurmCli(conf=lab.conf), time.time, digester=DIGESTER)
+    honest = world_of(lab, digester=DIGESTER)
     before = {job.job_id: what_it_is(job) for job in honest.observe().pending}
     world = watched(lab, own, number, tmp_path)
     for _ in range(SHOTS):

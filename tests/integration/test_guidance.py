@@ -11,17 +11,13 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import OVERSUBSCRIBE, Plan, Result
 from rltuned.journal.journal import Journal
-from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
-from rltuned.slurm.run import SlurmCli
+from rltuned.slurm.backend import SlurmBackend
 from tests.builders import marked_by, sure
+from tests.clusters import world_of
 from tests.guidance import ALONE, JOBS, cycle, guided, play
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
-
-
-def undoer(slurm: SlurmLab) -> SlurmUndoer:
-    return SlurmUndoer(SlurmCli(conf=slurm.conf), time.time)
 
 
 def write(backend: SlurmBackend, journal: Journal, plan: Plan) -> None:
@@ -73,7 +69,7 @@ def test_a_requeued_job_is_isolated_again_when_it_is_given_back(
     journal.close_gone("rltlab", set())
     slurm.scontrol("requeuehold", str(alone))
     slurm.wait_for(lambda: slurm.state(alone) == "PD", "it waits again")
-    (item,) = restore(undoer(slurm), journal, clock)
+    (item,) = restore(world_of(slurm), journal, clock)
     assert (item.fate, item.claim.field) == (Fate.RESTORED, OVERSUBSCRIBE)
     assert "OverSubscribe=NO" in slurm.scontrol("-o", "show", "job", str(alone))
 

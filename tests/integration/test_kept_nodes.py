@@ -5,7 +5,6 @@ Reservations, other users' jobs and administrators keep nodes; limits of a QOS o
 hold jobs, which no order moves, so that they have no place in it.
 """
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -20,11 +19,9 @@ from rltuned.daemon.what_if import OtherRequest, what_if
 from rltuned.domain.snapshot import NO_CONTEXT
 from rltuned.domain.units import JobId
 from rltuned.policies.baselines import BASELINES
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
 from rltuned.text import at_clock
 from tests.builders import sure
-from tests.clusters import module_lab
+from tests.clusters import module_lab, world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -74,7 +71,7 @@ def reserve(lab: SlurmLab, *words: str) -> None:
 
 
 def look(lab: SlurmLab) -> Decision:
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
+    world = world_of(lab)
     return decide(world.observe(), BASELINES["sjf"], Knobs(rules=Scope(min_age_s=0)))
 
 
@@ -125,8 +122,7 @@ def test_a_job_that_would_run_into_a_reservation_starts_when_it_is_over(
         begins_s = sure(start_of(found, job).low_s)
         assert begins_s >= kept.end_at - found.snapshot.taken_at
     lab.run("scancel", str(job))
-    other = lab.sbatch(*ONE, "-N1", *runs)
-    lab.wait_for(lambda: lab.state(other) == "R", "one that is over before, or beside it, runs")
+    lab.runs(*ONE, "-N1", *runs)
 
 
 def test_a_node_with_a_job_that_has_it_for_its_user_is_free_for_that_user_alone(
@@ -139,8 +135,7 @@ def test_a_node_with_a_job_that_has_it_for_its_user_is_free_for_that_user_alone(
     found = look(lab)
     assert not entry_of(found, other).fits
     assert sure(start_of(found, other).low_s) > 0
-    own = lab.sbatch(*ONE, "-t30", "--gres=gpu:p100:1")
-    lab.wait_for(lambda: lab.state(own) == "R", "its own jobs go there")
+    lab.runs(*ONE, "-t30", "--gres=gpu:p100:1")
 
 
 def test_a_job_that_names_a_drained_node_does_not_fit(lab: SlurmLab) -> None:
@@ -206,8 +201,7 @@ def blocked(lab: SlurmLab) -> set[int]:
 def test_a_job_that_a_limit_holds_has_no_place_until_the_limit_lets_it_go(
     enforcing: SlurmLab, options: tuple[str, ...], starts: str
 ) -> None:
-    first = enforcing.sbatch(*ONE, "-t60", *options)
-    enforcing.wait_for(lambda: enforcing.state(first) == "R", "the limit is reached")
+    first = enforcing.runs(*ONE, "-t60", *options)
     second = enforcing.sbatch(*ONE, "-t60", *options)
     enforcing.wait_for(lambda: reason(enforcing, second).startswith(starts), "Slurm says so")
     found = look(enforcing)
@@ -230,8 +224,7 @@ def test_a_job_whose_nodes_are_kept_for_another_has_no_place(enforcing: SlurmLab
 
 def test_a_job_that_waits_for_resources_alone_keeps_its_place(enforcing: SlurmLab) -> None:
     """Slurm 24.11 and 26.05 say of the second that its node may be reserved for another job."""
-    busy = enforcing.sbatch("-n4", "-t60", "--mem=100", "-wm1")
-    enforcing.wait_for(lambda: enforcing.state(busy) == "R", "the node is in use")
+    enforcing.runs("-n4", "-t60", "--mem=100", "-wm1")
     jobs = [enforcing.sbatch("-n4", f"-t{10 * i}", "--mem=100", "-wm1") for i in (1, 2)]
     enforcing.wait_for(lambda: reason(enforcing, jobs[0]) == "Resources", "Slurm says so")
     found = look(enforcing)

@@ -11,8 +11,7 @@ from rltuned.domain.jobs import JobRun, PendingJob, RunningJob
 from rltuned.domain.kinds import Digester
 from rltuned.domain.units import JobId
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
-from tests.clusters import module_lab
+from tests.clusters import module_lab, world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -28,7 +27,7 @@ lab = module_lab(accounting=True)
 
 @pytest.fixture
 def world(lab: SlurmLab) -> SlurmBackend:
-    return SlurmBackend(SlurmCli(conf=lab.conf), time.time, digester=DIGESTER)
+    return world_of(lab, digester=DIGESTER)
 
 
 def known(world: SlurmBackend) -> dict[int, PendingJob | RunningJob]:
@@ -126,7 +125,7 @@ def test_an_odd_name_costs_nothing_but_its_key(lab: SlurmLab, world: SlurmBacken
         ids.append(submit(lab, f"--job-name={text}", f"--chdir={folder}", "--hold", str(path)))
     seen = known(world)
     assert set(ids) <= seen.keys()
-    plain = SlurmBackend(SlurmCli(conf=lab.conf), time.time).observe()
+    plain = world_of(lab).observe()
     for job in plain.pending:
         it = seen[job.job_id]
         assert isinstance(it, PendingJob)
@@ -164,5 +163,5 @@ def test_run_times_of_sacct_leave_out_suspension_and_requeues(
 
 
 def test_without_slurmdbd_there_is_no_history(slurm: SlurmLab) -> None:
-    world = SlurmBackend(SlurmCli(conf=slurm.conf), time.time, digester=DIGESTER)
+    world = world_of(slurm, digester=DIGESTER)
     assert world.ended_jobs(time.time() - 600, time.time()) is None

@@ -14,19 +14,6 @@ from tests.programs import ran
 pytestmark = pytest.mark.slurm
 
 
-def test_lab_leaves_no_process_and_no_folder(slurm: SlurmLab) -> None:
-    assert slurm.controller_up()  # a second cluster lives beside the first
-    with SlurmLab() as other:
-        other.sbatch("-n1", wrap="sleep 555")
-        folder = other.root
-        pids = [other.pid(n) for n in ("munged", "slurmctld", "slurmd-p1")]
-        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert not folder.exists()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
-    assert str(folder) not in _all_environments()
-    assert slurm.controller_up()
-
-
 def _all_environments() -> str:
     texts = []
     for entry in Path("/proc").iterdir():

@@ -4,7 +4,6 @@ Cloud nodes that power scripts start and stop, reboots that are asked for, drain
 specialised cores and memory.
 """
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,8 +12,7 @@ import pytest
 from rltuned.core.capacity import Capacity
 from rltuned.domain.cluster import Node, Resources
 from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.run import SlurmCli
-from tests.clusters import slurm_or_skip
+from tests.clusters import slurm_or_skip, world_of
 from tests.lab import NodeSpec, SlurmLab
 from tests.programs import executable
 from tests.waits import looks
@@ -57,7 +55,7 @@ class PoweredLab(SlurmLab):
         return len(states) == 2 and set(states) <= {"idle", "mixed"}
 
     def backend(self) -> SlurmBackend:
-        return SlurmBackend(SlurmCli(conf=self.conf), time.time)
+        return world_of(self)
 
     def node(self, name: str) -> Node:
         found = {str(n.name): n for n in self.backend().observe().nodes}

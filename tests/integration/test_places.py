@@ -35,8 +35,7 @@ def test_jobs_of_two_tiers_start_in_the_order_that_is_shown(
 ) -> None:
     """Tier 2 goes before every priority; equal ones go by their number."""
     slurm.clear()
-    blocker = slurm.sbatch("-wm1", "-n4", "-t60")
-    slurm.wait_for(lambda: slurm.state(blocker) == "R", "a busy node")
+    blocker = slurm.runs("-wm1", "-n4", "-t60")
     started = tmp_path / "started"
     wrap = f"echo $SLURM_JOB_ID >> {started}"
     waiting = [
@@ -61,8 +60,7 @@ def test_jobs_of_two_tiers_start_in_the_order_that_is_shown(
 
 
 def test_of_many_ties_the_lower_number_is_first(tied_lab: SlurmLab, tmp_path: Path) -> None:
-    blocker = tied_lab.sbatch("-wm1", "-n4", "-t60")
-    tied_lab.wait_for(lambda: tied_lab.state(blocker) == "R", "a busy node")
+    tied_lab.runs("-wm1", "-n4", "-t60")
     first = tied_lab.sbatch(*ON_M1)
     for _ in range(3):
         tied_lab.sbatch(*ON_M1)

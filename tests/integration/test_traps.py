@@ -12,7 +12,7 @@ from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.restore import Fate, restore
 from rltuned.domain.plan import HELD, Result
 from rltuned.journal.journal import Journal
-from rltuned.slurm.backend import SlurmBackend, SlurmUndoer
+from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import SlurmCli
 from tests.builders import sure
 from tests.clusters import module_lab
@@ -215,11 +215,11 @@ def test_a_throttled_array_keeps_its_limit_and_is_left_alone_at_it(site: Site) -
         lab.run("scancel", running()[0])
         lab.wait_for(lambda: len(running()) == 2, "another task starts")
     clock = SystemClock()
-    undoer = SlurmUndoer(SlurmCli(conf=lab.conf), clock.now)
+    undoer = SlurmBackend(SlurmCli(conf=lab.conf), clock.now)
     (left,) = (r for r in restore(undoer, site.journal, clock) if r.claim.target.job_id == array)
     undo = f"scontrol update JobId={array} SiteFactor=0"
     assert (left.fate, left.claim.value) == (Fate.UNKNOWN, number)
-    assert f"{undo} restores it and the job stays at its array's limit" in left.detail
+    assert f"{undo} restores it and starts nothing" in left.detail
     lab.run(*undo.split(), check=False)  # it says of tasks that have ended that they have
     before = set(running())
     lab.run("scancel", *before)

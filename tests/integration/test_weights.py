@@ -1,19 +1,14 @@
 """What `rltuned check` says of weights, beside what sprio shows on a real Slurm with slurmdbd."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from rltuned.cli.check_slurm import order_checks
+from rltuned.cli.check_slurm import ORDER, facts_of, nearest
+from rltuned.cli.facts import Check, Facts, answers
 from rltuned.settings import Flag, load
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Check
-from rltuned.slurm.run import SlurmCli
-from rltuned.slurm.site import read_priorities
-from rltuned.slurm.worth import Site, qos_step
 from tests.builders import sure
-from tests.clusters import cluster
+from tests.clusters import cluster, world_of
 from tests.lab import SlurmLab
 
 pytestmark = pytest.mark.slurm
@@ -40,15 +35,17 @@ def submit(lab: SlurmLab, qos: str, *options: str) -> int:
     return lab.sbatch(*ON_ONE_NODE, f"--qos={qos}", *options)
 
 
-def checks(lab: SlurmLab) -> list[Check]:
+def facts(lab: SlurmLab) -> Facts:
     loaded = load(None, (Flag("slurm.conf", str(lab.conf), "test"),))
-    backend = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-    return list(order_checks(loaded, backend, backend.observe()))
+    return facts_of(loaded, world_of(lab))
+
+
+def checks(lab: SlurmLab) -> list[Check]:
+    return list(answers(ORDER, facts(lab)))
 
 
 def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> None:
-    blocker = submit(lab, "normal")
-    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
+    lab.runs(*ON_ONE_NODE)
     jobs = {name: submit(lab, name) for name in ("normal", "long", "high")}
     lab.wait_for(
         lambda: len(lab.run("sprio", "-h", "-o", "%i").split()) == len(jobs), "sprio shows them"
@@ -56,23 +53,12 @@ def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> Non
     points = {
         name: int(lab.run("sprio", "-h", "-o", "%Q", "-j", str(job))) for name, job in jobs.items()
     }
-    world = SlurmBackend(SlurmCli(conf=lab.conf), time.time)
-    seen = world.observe()
-    used = frozenset(job.qos for job in seen.pending)
-    site = Site(
-        seen.priorities,
-        read_priorities(world.config()),
-        (),
-        0.1,
-        86_400.0,
-        qos=world.qos(),
-        used_qos=used,
-    )
-    step = sure(qos_step(site))
-    assert step[1:] == ("normal", "long")
+    known = facts(lab)
+    step = sure(nearest(known, "QOS"))
+    assert step[1] == "normal and long"
     gap = points["long"] - points["normal"]
     found = [c.detail for c in checks(lab) if "QOS normal and long lie" in c.detail]
-    if site.priorities.flags == {"NO_NORMAL_ALL"}:  # before 26.05 Slurm does not say which of them
+    if known["flags"] == ["NO_NORMAL_ALL"]:  # before 26.05 Slurm does not say which of them
         assert gap == 3_000 > step[0]
         assert ["lie at least 75 points" in detail for detail in found] == [True]
     else:  # 3,000 points are more than any delay, and nothing to say
@@ -82,8 +68,7 @@ def test_the_smallest_qos_step_is_the_one_that_sprio_shows(lab: SlurmLab) -> Non
 
 def test_what_a_user_takes_off_its_own_job_is_no_shortage(lab: SlurmLab) -> None:
     lab.clear()
-    blocker = submit(lab, "normal")
-    lab.wait_for(lambda: lab.state(blocker) == "R", "the node is busy")
+    lab.runs(*ON_ONE_NODE)
     low = submit(lab, "normal", "--nice=100000", "-t7-0")
     submit(lab, "high", "-t7-0")
     lab.wait_for(lambda: str(low) in lab.run("sprio", "-h", "-o", "%i").split(), "sprio shows it")

@@ -6,35 +6,26 @@ observe, decide, apply, once per interval, with a journal's memory of what was w
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 
-from rltuned.core.decide import Policy, decide
+from rltuned.core.decide import Policy
 from rltuned.core.features import (
     FloatArray,
     StateMatrix,
     encode,
 )
 from rltuned.core.order import Order, bounded
-from rltuned.lab.replay.decided import SimulatedJournal, at_once, next_time, tick_at
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import Schedule
+from rltuned.lab.replay.play import Played, played_by
 from rltuned.lab.replay.protocol import CLAIRVOYANT, CLAIRVOYANT_AREA, Protocol, policy_of
 from rltuned.lab.replay.run import schedule_of
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.sim.backend import SimBackend, snapshot_of
-from rltuned.sim.dispatch import AGE_ONLY, Natural, Pending
-from rltuned.sim.world import World
+from rltuned.sim.backend import snapshot_of
+from rltuned.sim.world import AGE_ONLY, Natural, Pending, World
 
 Ranking = Callable[[World], Sequence[Pending]]
-
-
-class PlayedWorld(NamedTuple):
-    """A world at its end, how often the queue was ranked, and how many numbers were written."""
-
-    world: World
-    decisions: int
-    writes: int
 
 
 def plainly(window: Scenario, policy: str, protocol: Protocol) -> Schedule:
@@ -50,9 +41,8 @@ def plainly(window: Scenario, policy: str, protocol: Protocol) -> Schedule:
     return as_schedule(play_decided(window, chosen, protocol), window)
 
 
-def as_schedule(played: PlayedWorld, window: Scenario) -> Schedule:
-    world, decisions, writes = played
-    return schedule_of(world, window, 0.0, decisions=decisions, writes=writes)
+def as_schedule(played: Played, window: Scenario) -> Schedule:
+    return schedule_of(played, window, 0.0)
 
 
 def scorer_of(name: str) -> Policy | Ranking:
@@ -64,7 +54,7 @@ def scorer_of(name: str) -> Policy | Ranking:
     return found
 
 
-def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) -> PlayedWorld:
+def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) -> Played:
     """Order the queue at every event, by a policy or by what no policy can know."""
     ranking = policy if callable(policy) else by_policy(policy, protocol.order)
     passes = 0
@@ -79,46 +69,13 @@ def play_direct(window: Scenario, policy: Policy | Ranking, protocol: Protocol) 
     )
     while world.next_time() is not None:
         world.step()
-    return PlayedWorld(world, passes, 0)
+    return played_by(world, passes, {})
 
 
-def play_decided(window: Scenario, policy: Policy, protocol: Protocol) -> PlayedWorld:
+def play_decided(window: Scenario, policy: Policy, protocol: Protocol) -> Played:
     """Let the daemon's own decision write priorities, once per interval or at every event."""
-    world = window.world()
-    daemon = _Daemon(world, policy, protocol)
-    interval_s = protocol.interval_s if protocol.mode == "cycle" else 0.0
-    first = float(window.submit_s[0])
-    decisions = 0
-    while (now := next_time(world, first, interval_s)) is not None:
-        if world.next_time() == now:
-            world.happen()
-        world.now = now
-        if world.pending and (not interval_s or tick_at(now, first, interval_s) == now):
-            daemon.cycle()
-            decisions += 1
-        world.schedule()
-    return PlayedWorld(world, decisions, daemon.writes)
-
-
-class _Daemon:
-    """The decision beside a simulated cluster, with what its journal would remember."""
-
-    def __init__(self, world: World, policy: Policy, protocol: Protocol) -> None:
-        self._world, self._policy = world, policy
-        self._knobs = protocol.knobs if protocol.mode == "cycle" else at_once(protocol.knobs)
-        self._backend, self._ledger = SimBackend(world), SimulatedJournal(world)
-
-    @property
-    def writes(self) -> int:
-        """Numbers written."""
-        return sum(self._ledger.writes.values())
-
-    def cycle(self) -> None:
-        """Observe, decide, apply."""
-        snapshot, context = self._backend.observe(self._ledger.remembered), self._ledger.context()
-        decision = decide(snapshot, self._policy, self._knobs, context=context)
-        self._backend.apply(decision.plan)
-        self._ledger.note(decision, self._world.now)
+    decided = DecidedWorld(window.world(), replace(protocol, solver=None)).play(policy)
+    return played_by(decided.world, decided.decisions, decided.written)
 
 
 def by_policy(policy: Policy, order: Order | None) -> Ranking:
@@ -127,11 +84,14 @@ def by_policy(policy: Policy, order: Order | None) -> Ranking:
     By virtual time within the bounds; without bounds, by the policy's scores.
     """
 
-    ledgers: dict[int, SimulatedJournal] = {}
+    ledgers: dict[int, DecidedWorld] = {}
 
     def ranked(world: World) -> Sequence[Pending]:
-        ledger = ledgers.setdefault(id(world), SimulatedJournal(world))
-        snapshot, context = snapshot_of(world, ledger.remembered), ledger.context()
+        ledger, snapshot = (
+            ledgers.setdefault(id(world), DecidedWorld(world, Protocol())),
+            snapshot_of(world),
+        )
+        context = ledger.known(snapshot)
         jobs = tuple(sorted(snapshot.pending, key=lambda j: j.job_id))
         keys = _keys(policy, encode(jobs, snapshot, context), order)
         return [world.pending[jobs[i].job_id] for i in np.argsort(keys, kind="stable").tolist()]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from rltuned.core.slurm_plan import Parameters
+from rltuned.sim.world import AGE_ONLY
 
 
 @dataclass
@@ -106,6 +107,11 @@ class Referee:
         self.running.append(job)
         self.changed = True
 
+    def priority(self, job: Asked, now: int) -> int:
+        """Where a second of age is a point."""
+        age = AGE_ONLY.age_weight * min(1.0, (now - job.submit_s) / AGE_ONLY.max_age_s)
+        return math.floor(AGE_ONLY.base + age)
+
     def in_order(self) -> list[Asked]:
         return sorted(self.waiting, key=lambda job: (job.key, job.number))
 
@@ -159,7 +165,9 @@ class Referee:
             seen.append(job)
             most = rules.bf_job_part_count_reserve
             now_only = (
-                now - job.submit_s < rules.bf_min_age_reserve or 0 < most <= reserved[job.partition]
+                now - job.submit_s < rules.bf_min_age_reserve
+                or self.priority(job, now) < rules.bf_min_prio_reserve
+                or 0 < most <= reserved[job.partition]
             )
             was_tested, came_of_it = self.test(job, now, now_only)
             tested += was_tested

@@ -3,7 +3,6 @@
 import csv
 import json
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,6 @@ from typer.testing import CliRunner, Result
 from rltuned.cli import app
 from rltuned.errors import ModelError, RltunedError, TraceError
 from rltuned.lab.cli.options import check_folder
-from rltuned.lab.cli.simulate import check_file
-from rltuned.lab.replay import protocol
-from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.trace_file import read_trace, write_trace
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
@@ -104,18 +100,11 @@ def test_windows_and_warm_up(trace: Path) -> None:
     assert done["policies"]["saf"]["wait_s"] == again["policies"]["saf"]["wait_s"]
     assert done["policies"]["saf"]["wait_s"] != other["policies"]["saf"]["wait_s"]
     assert simulate(*args, "--first", 50, "--warmup", 20)["jobs"] == 30
-    details = simulate(*args, "--first", 50, "--details")
-    assert details["bound"]["wait_s"] <= details["policies"]["saf"]["wait_s"]
-    assert 0 < details["policies"]["saf"]["fairness_users"] <= 1
 
 
-def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
-    needs.module("matplotlib")
-    picture = tmp_path / "a.txt"
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "wfp3", "--first", 40)
-    shown = run("simulate", *args, "--plot", picture, "--details")
+def test_people_get_a_table(trace: Path) -> None:
+    shown = run("simulate", "--trace", trace, "--cluster", "testbed", "-p", "wfp3", "--first", 40)
     assert "wfp3" in shown.stdout
-    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
@@ -128,12 +117,13 @@ def test_people_get_a_table_and_a_picture(trace: Path, tmp_path: Path) -> None:
         (("-p", "fcfs", "--windows", 2, "--first", 5), "exclude each other"),
         (("-p", "clairvoyant:sjf", "--mode", "cycle"), "event mode only"),
         (("-p", "fcfs", "--jobs-out", "/no/such/a.csv"), "cannot be written: no folder"),
-        (("-p", "fcfs", "--plot", "/tmp"), "/tmp: cannot be written: it is a folder"),
+        (("-p", "fcfs", "--jobs-out", "/tmp"), "/tmp: cannot be written: it is a folder"),
         (("-p", "model:none"), "no such folder"),
+        (("-p", "saf", "--own", "inf"), "not a number"),
     ],
 )
 def test_wrong_use_costs_one_line(trace: Path, args: tuple[object, ...], reply: str) -> None:
-    with pytest.raises((TraceError, ModelError), match=reply):
+    with pytest.raises((TraceError, ModelError, AssertionError), match=reply):
         run("simulate", "--trace", trace, "--cluster", "testbed", *args)
 
 
@@ -166,7 +156,6 @@ def test_where_nobody_waits_it_says_so(tmp_path: Path) -> None:
     write_trace(Trace(tuple(rows)), trace)
     reply = run("simulate", "--trace", trace, "--cluster", "philly-192", "--policy", "saf")
     assert "Nobody waits in any order" in reply.stdout
-    assert "No order can do better" not in reply.stdout
     assert "and 4 others" in run("traces", "describe", trace).stdout
 
 
@@ -205,9 +194,9 @@ def test_every_policy_is_bounded_unless_reported(trace: Path) -> None:
     needs.module("torch")
     names = ("fcfs", "saf", "clairvoyant:saf", "model:warmstart-saf")
     args = ("--trace", trace, "--cluster", "testbed", *(a for n in names for a in ("-p", n)))
-    kept = simulate(*args, "--details")["policies"]
-    free = simulate(*args, "--details", "--bounds", "off")["policies"]
-    none = simulate(*args, "--details", "--max-delay", 0)["policies"]
+    kept = simulate(*args)["policies"]
+    free = simulate(*args, "--bounds", "off")["policies"]
+    none = simulate(*args, "--max-delay", 0)["policies"]
     for name in ("saf", "model:warmstart-saf"):
         assert none[name]["wait_s"] == none["fcfs"]["wait_s"], "no delay is Slurm's own order"
         assert len({run[name]["wait_s"] for run in (none, kept, free)}) == 3, "bounds matter"
@@ -215,27 +204,10 @@ def test_every_policy_is_bounded_unless_reported(trace: Path) -> None:
         assert kept[name]["wait_s"] == free[name]["wait_s"] == none[name]["wait_s"]
 
 
-def test_the_clairvoyant_area_beats_every_rule_and_has_no_cycles(trace: Path) -> None:
+def test_the_clairvoyant_area_beats_every_rule(trace: Path) -> None:
     args = ("--trace", trace, "--cluster", "testbed", "-p", "clairvoyant:saf", "-p", "saf")
     found = simulate(*args, "--bounds", "off")["policies"]
     assert found["clairvoyant:saf"]["bsld"] < found["saf"]["bsld"]
-    with pytest.raises(TraceError, match="exists in event mode only"):
-        simulate(*args, "--mode", "cycle")
-
-
-def test_settings_that_are_no_numbers_are_refused(trace: Path) -> None:
-    args = ("--trace", trace, "--cluster", "testbed", "-p", "saf")
-    with pytest.raises(AssertionError, match="not a number"):
-        run("simulate", *args, "--own", "inf")
-
-
-def test_a_file(tmp_path: Path) -> None:
-    check_file(None)
-    check_file(tmp_path / "new")
-    with pytest.raises(TraceError, match=f"^{tmp_path}: cannot be written: it is a folder$"):
-        check_file(tmp_path)
-    with pytest.raises(TraceError, match="cannot be written: no folder"):
-        check_file(tmp_path / "no" / "such")
 
 
 def test_a_folder(tmp_path: Path) -> None:
@@ -249,30 +221,3 @@ def test_a_folder(tmp_path: Path) -> None:
     for below in (file, file / "in" / "it"):
         with pytest.raises(TraceError, match=f"^{below}: cannot be made: {file} is no folder$"):
             check_folder(below)
-
-
-def test_a_play_is_watched_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "LOOK_S", 0.001)
-    seen, parts = list[tuple[float, float]](), iter([0.0, 0.25, 0.5])
-    enough = Event()
-
-    def watcher(part: float, left_s: float) -> None:
-        seen.append((part, left_s))
-        if len(seen) == 2:
-            enough.set()
-
-    with protocol.watching(watcher):
-        assert watched(lambda: enough.wait(60), lambda: next(parts, 0.5))
-    assert [part for part, _ in seen[:2]] == [0.25, 0.5], "nothing can be said of a part of 0"
-    assert all(left_s > 0.0 for _, left_s in seen)
-
-
-def test_what_a_play_raises_is_raised_with_a_watcher_and_without() -> None:
-    def bad() -> None:
-        raise TraceError("no")
-
-    with pytest.raises(TraceError), protocol.watching(lambda _part, _left_s: None):
-        watched(bad, lambda: 0.5)
-    with pytest.raises(TraceError):
-        watched(bad, lambda: 0.5)
-    assert watched(lambda: 7, lambda: 0.5) == 7

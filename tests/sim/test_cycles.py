@@ -15,9 +15,8 @@ from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import AGE_ONLY, Natural
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, NodeFault, Rules
+from rltuned.sim.world import AGE_ONLY, Fault, Natural, NodeFault, Rules
 from tests.examples import examples
 from tests.sim import worlds
 from tests.sim.reference import plainly

@@ -240,7 +240,7 @@ def test_fault_files(tmp_path: Path) -> None:
         (20.5, "n1", "resume"),
     ]
     path.write_text("when,who\n")
-    with pytest.raises(TraceError, match="the header must be"):
+    with pytest.raises(TraceError, match="header: no column 'at_s'"):
         read_faults(path, [])
     for row, reply in (
         ("1,n1", "2 fields"),

@@ -54,7 +54,7 @@ def waits(jobs: list[TraceJob], policy: str) -> float:
     where = worlds.cluster(*((f"n{i}", GPUS) for i in range(NODES)))
     ordered = tuple(sorted(jobs, key=lambda job: job.submit_s))
     found = simulate(Scenario.of(where, ordered), policy, Protocol("cycle", 60.0))
-    is_honest = np.array([user != "eve" for user in found.users])
+    is_honest = np.array([job.user != "eve" for job in ordered])
     return float((found.start_s - found.submit_s)[is_honest].mean())
 
 

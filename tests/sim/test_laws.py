@@ -19,9 +19,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, NodeFault, Rules, World
+from rltuned.sim.world import AGE_ONLY, Fault, NodeFault, Rules, World
 from tests.fakes import alone
 from tests.sim.reference import as_schedule, play_decided
 from tests.sim.worlds import calm, cases, cluster, job
@@ -193,7 +192,8 @@ def test_a_rule_that_asks_for_no_delay_needs_no_backlog_within_the_bounds(case: 
     scenario = Scenario.of(*case)
     ranking, eyes = orders.at_events("fcfs", scenario, DEFAULT)
     assert (ranking.rule, ranking.bounded) == (FIXED, False)
-    weighed = orders._dynamic(STATIC, scenario, DEFAULT, BASELINES["fcfs"])
+    demand = scenario.demand(DEFAULT, BASELINES["fcfs"])
+    weighed = orders._plain(scenario)._replace(rule=STATIC, demand=demand, bounded=True)
     found, same = (play.run(scenario, one, eyes=eyes).start_s for one in (ranking, weighed))
     assert found.tolist() == same.tolist()
 

@@ -16,10 +16,9 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.backend import SimBackend
 from rltuned.sim.cluster import Cluster, idle_node, preset
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import EmptyCluster, TraceJob
-from rltuned.sim.world import Fault, NodeFault, Rules, World
+from rltuned.sim.world import AGE_ONLY, Fault, NodeFault, Rules, World
 from tests.examples import examples
 from tests.sim.reference import plainly
 from tests.sim.worlds import assert_alike, cases, job, starts

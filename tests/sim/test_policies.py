@@ -115,8 +115,18 @@ def test_the_commands_take_it(tmp_path: Path) -> None:
     assert waits() == (None, rule, whole)
     assert not math.isclose(whole, rule)
 
-    windows = ("--windows", 1, "--window-jobs", 60, "--part", 0, 1, "--rule", "delay", "--json")
-    found = json.loads(run("evaluate", *words, "-m", NETWORK, "--trust", 0, *windows).stdout)
+    few = [
+        "--windows",
+        "1",
+        "--window-jobs",
+        "60",
+        "--set",
+        "part=0,1",
+        "--set",
+        "rules=delay",
+        "--json",
+    ]
+    found = json.loads(run("evaluate", *words, "-m", NETWORK, "--trust", 0, *few).stdout)
     assert found["models"][NETWORK]["trust"] == 0.0
     assert found["comparisons"][0]["paired"][NETWORK]["delay"]["wait_s"]["change"] in {0.0, None}
 

@@ -26,11 +26,10 @@ from rltuned.policies.baselines import BASELINES
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
 from rltuned.sim.cluster import preset
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.limits import Habits
 from rltuned.sim.synth import SHAPES, jobs_of
 from rltuned.sim.trace import Trace, TraceJob
-from rltuned.sim.world import Rules
+from rltuned.sim.world import AGE_ONLY, Rules
 from tests.examples import examples
 
 SHIPPED = load_predictor(shipped_predictor())

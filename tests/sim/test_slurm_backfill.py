@@ -18,10 +18,9 @@ from rltuned.lab.replay.run import simulate
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.sim.cluster import Cluster, idle_node
-from rltuned.sim.dispatch import AGE_ONLY
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Rules
+from rltuned.sim.world import AGE_ONLY, Rules
 from tests.backtest.worlds import jobs, site
 from tests.examples import examples
 from tests.sim.slurm_referee import Asked, Referee
@@ -88,6 +87,7 @@ def case(seed: int) -> tuple[Cluster, list[TraceJob], Rules, str]:
         bf_max_job_assoc=one_of(0, 0, 0, 1),
         bf_job_part_count_reserve=one_of(0, 0, 1, 2),
         bf_min_age_reserve=one_of(0, 0, 60),
+        bf_min_prio_reserve=AGE_ONLY.base + 120 if seed % 7 == 0 else 0,
         bf_node_space_size=one_of(0, 0, 4),
         bf_window_linear=one_of(0, 0, 60),
         bf_busy_nodes=one_of(0, 0, 1),
@@ -198,6 +198,12 @@ APART: list[tuple[str, int, dict[str, int], list[TraceJob], list[float], list[fl
         3, {"bf_max_job_start": 1},
         [wide("a", 0, 1000, 1), wide("h", 5, 600, 3), wide("b", 10, 60, 1), wide("c", 11, 60, 1)],
         [0, 1000, 10, 11], [0, 1000, 30, 60],
+    ),
+    (
+        "bf_min_prio_reserve: nothing is reserved for a job below it",
+        2, {"bf_min_prio_reserve": AGE_ONLY.base + 10_000},
+        [wide("a", 0, 1000, 1), wide("h", 5, 600, 2), wide("b", 10, 1800, 1)],
+        [0, 1000, 1600], [0, 1830, 30],
     ),
     (
         "bf_window=5: nothing is reserved for a start that is 5 minutes off",

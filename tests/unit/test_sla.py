@@ -3,18 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.order import SlaClass, class_of
-from rltuned.daemon.canary import ClassCount, PromiseWatch
+from rltuned.daemon.canary import promises_kept
 from rltuned.daemon.metrics import Metrics
 from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob
 from rltuned.domain.priority import NeutralDelay
-from rltuned.domain.snapshot import Context, Snapshot
+from rltuned.domain.snapshot import Context
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import SettingsError
 from rltuned.policies.baselines import BASELINES
@@ -22,6 +23,7 @@ from rltuned.settings import load
 from rltuned.settings.keys import Settings
 from tests.builders import NOW, job, running, snapshot
 from tests.configs import settings_file
+from tests.examples import examples
 from tests.loops import Bench
 from tests.property.tables import SYSTEM
 
@@ -46,7 +48,7 @@ def test_a_job_of_several_partitions_is_in_no_class_that_is_named_by_one() -> No
 
 
 def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
-    watch = PromiseWatch()
+    last: list[float | None] = [None]
 
     def at(now: float, *pending: PendingJob, started: tuple[tuple[int, float], ...] = ()) -> object:
         runs = [
@@ -54,38 +56,27 @@ def test_each_job_counts_once_when_it_starts_or_passes_its_bound() -> None:
             for n, since in started
         ]
         seen = snapshot(*pending, runs=runs, taken_at=now)
-        return watch.look((FAST,), seen, map(JobRun, runs))[FAST]
+        found = promises_kept((FAST,), seen, map(JobRun, runs), last[0])[FAST]
+        last[0] = now
+        return found
 
     late = fast(1, 1_000.0)
     held = fast(2, 850.0, held_by="user")
     near, other = fast(3, 850.0), waiting(4, 850.0)
-    assert at(NOW, late, held, near, other) == ClassCount()  # what was before is not known
-    assert at(NOW + 60, late, held, near, other) == ClassCount(1, 1)
-    assert at(NOW + 120, late, near) == ClassCount()
+    assert at(NOW, late, held, near, other) == (0, 0)  # what was before is not known
+    assert at(NOW + 50, near) == (0, 0), "a wait of just the bound"
+    assert at(NOW + 60, late, held, near, other) == (1, 1)
+    assert at(NOW + 120, late, near) == (0, 0)
     # one in time, one that passed the bound since the last look, one that was counted
     starts = ((5, NOW - 600), (6, NOW - 750), (3, NOW - 850.0))
-    assert at(NOW + 180, started=starts) == ClassCount(2, 1)
+    assert at(NOW + 180, started=starts) == (2, 1)
 
 
 def test_an_array_that_waits_for_its_own_tasks_breaks_no_promise() -> None:
-    watch = PromiseWatch()
     array = fast(1, 850.0, array=ArrayInfo(JobId(1), 5, throttle=1))
     task = running(9, array_job_id=JobId(1), account="fast")
-
-    def at(now: float) -> ClassCount:
-        return watch.look((FAST,), snapshot(array, runs=[task], taken_at=now), ())[FAST]
-
-    assert [at(NOW), at(NOW + 60)] == [ClassCount(), ClassCount()]
-
-
-def test_a_wait_of_just_the_bound_keeps_the_promise() -> None:
-    watch = PromiseWatch()
-    one = fast(1, 850.0)
-    counts = [
-        watch.look((FAST,), snapshot(one, taken_at=NOW + later_s), ())[FAST]
-        for later_s in (0.0, 50.0, 51.0)
-    ]
-    assert counts == [ClassCount(), ClassCount(), ClassCount(1, 1)]
+    seen = snapshot(array, runs=[task], taken_at=NOW + 60)
+    assert promises_kept((FAST,), seen, (), NOW)[FAST] == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -137,64 +128,47 @@ def test_a_cycle_leaves_breaches_in_the_metrics(tmp_path: Path) -> None:
     assert found == [0.0, 3.0, 3.0]
 
 
-QOS = ("normal", "high")
-FUZZED = 10_000
-
-
-def drawn_class(rng: np.random.Generator) -> dict[str, object]:
-    """A table of `[[sla]]`, odd as often as not."""
-    names = ("", "fast", "gpu", "normal", "high", "é", "a b", "x" * 300, "-1", "*", "ALL")
-    values: dict[str, list[object]] = {
-        "partition": [*names, 3],
-        "qos": [*names, None],
-        "account": [*names, ["fast"]],
-        "max_wait_s": [0.0, 1e-9, 60.0, 3e7, 1e300, float("inf"), float("nan"), -1.0, "60", True],
-        "weight": [1],
-    }
-    sane = {"max_wait_s": 60.0}
-    picked = [name for name in values if rng.random() < (0.05 if name == "weight" else 0.35)]
-    return sane | {name: values[name][int(rng.integers(len(values[name])))] for name in picked}
-
-
-def fuzz_queue() -> Snapshot:
-    jobs: list[PendingJob] = [
+NAMES = ("", "fast", "gpu", "normal", "high", "é", "a b", "x" * 300, "-1", "*", None, 3, ["fast"])
+WAITS = (0.0, 1e-9, 60.0, 3e7, 1e300, float("inf"), float("nan"), -1.0, "60", True)
+one_class = st.fixed_dictionaries(
+    {"max_wait_s": st.sampled_from(WAITS)},
+    optional=dict.fromkeys(("partition", "qos", "account"), st.sampled_from(NAMES)),
+)
+"""A table of `[[sla]]`, odd as often as not."""
+QUEUE = snapshot(
+    *(
         job(
             n,
             submitted_at=NOW - 500.0 * n,
             priority=100_000 + 977 * (n % 5),
-            qos=QOS[n % 2],
+            qos=("normal", "high")[n % 2],
             account=("lab", "fast", "x" * 300)[n % 3],
             partitions=(("gpu",), ("gpu", "fast"), ("fast",))[n % 3],
             deadline_at=UnixTime(NOW + 4_000.0) if n % 4 == 0 else None,
         )
         for n in range(1, 9)
-    ]
-    return snapshot(*jobs, priorities=SYSTEM)
+    ),
+    priorities=SYSTEM,
+)
 
 
-def test_ten_thousand_classes_raise_nothing_and_move_no_job_of_another_class() -> None:
-    rng, seen, policy = np.random.default_rng(22), fuzz_queue(), BASELINES["saf"]
+def decided(sla: tuple[SlaClass, ...] = ()) -> Decision:
     context = Context(neutral=NeutralDelay(600.0, NOW, 600.0, NOW))
+    return decide(QUEUE, BASELINES["saf"], Knobs(top_k=0, sla=sla), context=context)
 
-    def made(sla: tuple[SlaClass, ...] = ()) -> Decision:
-        return decide(seen, policy, Knobs(top_k=0, sla=sla), context=context)
 
-    plain = {a.target.job_id: a for a in made().plan.actions}
-    accepted = 0
-    for _ in range(FUZZED):
-        tables = [drawn_class(rng) for _ in range(int(rng.integers(1, 4)))]
-        try:
-            found = Settings.model_validate({"sla": tables}).knobs().sla
-        except ValidationError:
-            continue
-        accepted += 1
-        decision = made(found)
-        ours: set[JobId] = {j.job_id for j in seen.pending if class_of(j, found)}
-        written = {a.target.job_id: a for a in decision.plan.actions}
-        assert {j: a for j, a in written.items() if j not in ours} == {
-            j: a for j, a in plain.items() if j not in ours
-        }
-        if not ours:
-            assert decision.plan == made().plan
-        assert all(e.delay_s == 0 for e in decision.entries if e.job.job_id in ours)
-    assert accepted > FUZZED / 50
+@examples(8_000)
+@given(st.lists(one_class, min_size=1, max_size=3))
+def test_odd_classes_raise_nothing_and_move_no_job_of_another_class(
+    tables: list[dict[str, object]],
+) -> None:
+    try:
+        found = Settings.model_validate({"sla": tables}).knobs().sla
+    except ValidationError:
+        return
+    decision, plain = decided(found), decided()
+    ours: set[JobId] = {j.job_id for j in QUEUE.pending if class_of(j, found)}
+    others = ([a for a in d.plan.actions if a.target.job_id not in ours] for d in (decision, plain))
+    assert next(others) == next(others)
+    assert ours or decision.plan == plain.plan
+    assert all(e.delay_s == 0 for e in decision.entries if e.job.job_id in ours)

@@ -39,14 +39,11 @@ def cycle(site: Site, **knobs: Any) -> dict[int, float]:
     return {int(e.job.job_id): e.delay_s for e in decision.entries}
 
 
-def queue(*strangers: PendingJob) -> list[PendingJob]:
-    """Nine jobs of nine users, of an hour to nine hours."""
+def honest(users: int = 12) -> list[PendingJob]:
+    """A job of each user, of an hour to twelve hours."""
     return [
-        *(
-            job(n, user=f"u{n}", time_limit_s=n * HOUR, submitted_at=NOW - 600.0 - n)
-            for n in range(1, 10)
-        ),
-        *strangers,
+        job(n, user=f"u{n}", time_limit_s=n * HOUR, submitted_at=NOW - 600.0 - n)
+        for n in range(1, users + 1)
     ]
 
 
@@ -58,7 +55,7 @@ def test_no_limit_is_never_cheaper_than_the_longest_of_the_partition(
     def delay_s(asked_s: float | None) -> float:
         one = job(20, user="ann", time_limit_s=asked_s)
         seen = snapshot(
-            *queue(one), partitions=[Partition("gpu", default=True, max_time_s=longest_s)]
+            *honest(9), one, partitions=[Partition("gpu", default=True, max_time_s=longest_s)]
         )
         found = decide(seen, RULE, Knobs(order=Order(max_delay_s=1e9), top_k=0))
         return next(e.delay_s for e in found.entries if e.job.job_id == one.job_id)
@@ -77,7 +74,7 @@ OUTSIDE: dict[str, dict[str, Any]] = {
 def place_of(limit_s: float, cycles: int, **more: Any) -> int:
     """The place of a job of that limit after a number of cycles of the whole queue."""
     one = job(20, user="ann", time_limit_s=limit_s, **more)
-    site = site_of(*queue(one))
+    site = site_of(*honest(9), one)
     for _ in range(cycles):
         cycle(site, writing=Writing(hysteresis=0.0, min_step_s=0.0))
     order = sorted(site.jobs, key=lambda j: (-site.priority(j), j.job_id))
@@ -104,7 +101,8 @@ def test_a_partition_that_rltuned_leaves_alone_gains_no_place(other: str, limit_
     def delay_s(*more: str) -> float:
         one = job(20, user="ann", time_limit_s=limit_s, partitions=("gpu", *more))
         seen = snapshot(
-            *queue(one),
+            *honest(9),
+            one,
             nodes=[node("p1"), node("s1", partitions=["sla"]), node("o1", partitions=["old"])],
             partitions=[Partition("gpu"), Partition("sla", max_time_s=60.0), Partition("old")],
         )
@@ -127,14 +125,6 @@ CAP = 4
 """Writes of a cycle."""
 TOGGLED = 24
 MOST_PER_HOUR = 30
-
-
-def honest(users: int = 12) -> list[PendingJob]:
-    """A job of each user, of an hour to twelve hours."""
-    return [
-        job(n, user=f"u{n}", time_limit_s=n * HOUR, submitted_at=NOW - 600.0 - n)
-        for n in range(1, users + 1)
-    ]
 
 
 def asking(one: PendingJob, limit_s: float, now: float) -> PendingJob:

@@ -141,18 +141,3 @@ def test_a_trust_that_is_none_is_refused_by_name(tmp_path: Path, value: str) -> 
     path = settings_file(tmp_path, f"[policy]\ntrust = {value}\n")
     with pytest.raises(SettingsError, match=rf"{path}:\d+: policy.trust: "):
         load(path)
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [("delay", "delay corrects no rule"), ("tuned", "a generation brings its own")],
-)
-def test_a_trust_beside_a_policy_without_one_is_said_and_no_error(
-    tmp_path: Path, name: str, why: str
-) -> None:
-    path = settings_file(tmp_path, f'[policy]\nname = "{name}"\ntrust = 0.5\n')
-    found = run("config", "check", str(path))
-    assert found.exit_code == 0
-    assert f"policy.trust: means nothing now: {why}" in found.stderr
-    fit = settings_file(tmp_path, '[policy]\nname = "model:rltune"\ntrust = 0.5\n')
-    assert "trust" not in run("config", "check", str(fit)).stderr

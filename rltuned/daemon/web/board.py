@@ -131,11 +131,11 @@ class Board:
             return
         if (moved := verdict.moved) is not None:
             self._event(at, "notice", f"model {moved['generation']} {moved['what']}")
-        for one, count in verdict.promises.items():
+        for one, (jobs, late) in verdict.promises.items():
             row: Document = {"class": one.name, "max_wait_s": one.max_wait_s, "jobs": 0, "late": 0}
             row = self._promises.setdefault((one.name, one.max_wait_s), row)
-            row["jobs"] += count.jobs
-            row["late"] += count.breaches
+            row["jobs"] += jobs
+            row["late"] += late
         for name in verdict.opened:
             why = verdict.breakers[name].detail
             self._event(at, "bad", f"the circuit breaker of {name} opens: {why}")

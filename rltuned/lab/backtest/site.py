@@ -6,11 +6,11 @@ end in .gz.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from rltuned.core.slurm_plan import Parameters, parameters_text, read_parameters
 from rltuned.domain.cluster import GpuCount, Node, Partition, Resources
@@ -18,143 +18,14 @@ from rltuned.domain.units import GpuType, NodeName
 from rltuned.errors import SnapshotError, TraceError
 from rltuned.files import refuse_device
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import BackfillRule, Natural, Whole
 from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import BackfillRule, Natural
 from rltuned.slurm.accounting import SacctRecord
 from rltuned.slurm.nodes import gpus_by_type, is_schedulable
 from rltuned.slurm.site import SlurmSite, parse_config, read_site
 from rltuned.slurm.values import absent, parse_gres, parse_limit_s, whole_numbers
 
-# Nodes and partitions from `scontrol -o show node` and `show partition`, live or saved in a file.
-#
-# One line per record, or without -o several that begin with a space, `Key=value` with a space
-# between; text that people write (Reason, Comment) stands behind what is read here, and of two keys
-# of one name the first counts. A record that cannot be read costs itself.
-
-
 T = TypeVar("T")
-
-_FIELD: Final = re.compile(r"(?:^| )([A-Za-z_]+)=(\S*)")
-_NEVER: Final = frozenset({"FUTURE"})
-"""States of nodes that are not there yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A record of a file that cannot be read. what: `node`, `partition`; line: where it begins."""
-
-    source: str
-    what: str
-    line: int
-    why: str
-
-
-class _Kind(NamedTuple, Generic[T]):
-    """What a file holds. first: the key with which a record begins."""
-
-    source: str
-    what: str
-    first: str
-    made_of: Callable[[dict[str, str]], T]
-
-
-def read_nodes_shown(text: str, source: str, bad: list[BadRecord]) -> tuple[Node, ...]:
-    """All nodes, idle, in the answer's order; schedulable is as now. bad: takes records that cannot
-    be read. Raises SnapshotError: there is none that can.
-    """
-    return tuple(_read(text, _Kind(source, "node", "NodeName", _node), bad))
-
-
-def read_partitions_shown(text: str, source: str, bad: list[BadRecord]) -> tuple[Partition, ...]:
-    """All partitions, in the order of the answer. As read_nodes_shown."""
-    return tuple(_read(text, _Kind(source, "partition", "PartitionName", _partition), bad))
-
-
-def _read(text: str, kind: _Kind[T], bad: list[BadRecord]) -> Iterator[T]:
-    names: set[str] = set()
-    wrong: list[BadRecord] = []
-    for number, record in _records(text):
-        fields: dict[str, str] = {}
-        for key, value in _FIELD.findall(record):
-            fields.setdefault(key, value)
-        if fields.get("State", "").split("+")[0].rstrip("*~#!%$@^-") in _NEVER:
-            continue
-        try:
-            found = _made(record, fields, kind, names)
-        except ValueError as error:
-            wrong.append(BadRecord(kind.source, kind.what, number, str(error)))
-        else:
-            names.add(fields[kind.first])
-            yield found
-    bad += wrong
-    if not names:
-        first = f":{wrong[0].line}: {wrong[0].why}" if wrong else f": no {kind.what} in it"
-        raise SnapshotError(f"{kind.source}{first}; save `scontrol -o show {kind.what}`")
-
-
-def _made(record: str, fields: dict[str, str], kind: _Kind[T], names: set[str]) -> T:
-    if not record.startswith(f"{kind.first}="):
-        raise ValueError(f"does not begin with {kind.first}=: {record[:60]!r}")
-    name = f"{kind.what} {fields[kind.first]}"
-    if fields[kind.first] in names:
-        raise ValueError(f"{name} stands twice")
-    try:
-        return kind.made_of(fields)
-    except KeyError as error:
-        raise ValueError(f"{name}: no {error}") from None
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _records(text: str) -> Iterator[tuple[int, str]]:
-    """Each record in one line, and where it begins."""
-    held: list[str] = []
-    at = 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if held and line[:1] in {" ", "\t"}:
-            held.append(line.strip())
-            continue
-        if held:
-            yield at, " ".join(held)
-        held, at = [line] if line.strip() else [], number
-    if held:
-        yield at, " ".join(held)
-
-
-def _node(fields: dict[str, str]) -> Node:
-    counts = gpus_by_type(parse_gres(fields.get("Gres", "")))
-    gpus = tuple(GpuCount(GpuType(kind), n, n) for kind, n in counts.items())
-    # without what jobs do not get: CoreSpecCount, MemSpecLimit
-    cpus, memory = int(fields.get("CPUEfctv", fields["CPUTot"])), int(fields["RealMemory"])
-    memory -= min(memory, int(fields.get("MemSpecLimit", "0")))
-    total = Resources(sum(counts.values()), cpus, memory)
-    named = fields.get("Partitions", "")
-    state = fields["State"]
-    return Node(
-        name=NodeName(fields["NodeName"]),
-        gpus=gpus,
-        total=total,
-        free=total,
-        schedulable=is_schedulable(state),
-        partitions=() if absent(named) else tuple(sorted(named.split(","))),
-        state=state,
-    )
-
-
-def _partition(fields: dict[str, str]) -> Partition:
-    whole = fields.get("Exclusive", "").upper() in {"NODE", "YES"}
-    return Partition(
-        name=fields["PartitionName"],
-        default=fields.get("Default", "NO") == "YES",
-        up=fields.get("State", "UP") == "UP",
-        max_time_s=parse_limit_s(fields["MaxTime"]),
-        default_time_s=parse_limit_s(fields.get("DefaultTime", "")),
-        priority_tier=int(fields["PriorityTier"]),
-        priority_factor=int(fields["PriorityJobFactor"]),
-        oversubscribe="EXCLUSIVE" if whole else fields["OverSubscribe"],
-    )
-
-
 CONFIG, NODES, PARTITIONS, HISTORY = "config.txt", "nodes.txt", "partitions.txt", "sacct.txt"
 PLAYED_WEIGHTS: Final = ("PriorityWeightAge", "PriorityWeightJobSize", "PriorityWeightPartition")
 OTHER_WEIGHTS: Final = ("PriorityWeightFairShare", "PriorityWeightQOS", "PriorityWeightAssoc")
@@ -162,6 +33,9 @@ RECORDED: Final = 0.9
 """Part of the jobs whose recorded priority must be known for it to be used."""
 _LARGEST: Final = 2**31
 _SECOND_PLAYED: Final = frozenset({"", "NO_FAIR_TREE", "FAIR_TREE", "MAX_TRES", "ACCRUE_ALWAYS"})
+_RECORD: Final = re.compile(r"^.*\S.*(?:\n[ \t].*)*", re.MULTILINE)
+"""In one line, or without -o in several that begin with a space."""
+_FIELD: Final = re.compile(r"(?:^|\s)([A-Za-z_]+)=(\S*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,46 +66,104 @@ def with_own_backfill(site: SiteModel) -> SiteModel:
 
 
 def read_site_model(folder: Path) -> SiteModel:
-    """Read the three files of a site.
-
-    Raises TraceError: one is missing, or cannot be read; names file and field.
+    """Read the three files of a site. Raises TraceError: one is missing, or cannot be read; names
+    file and field.
     """
-    config = parse_config(_text(folder / CONFIG))
-    bad: list[BadRecord] = []
+    config, bad = parse_config(_text(folder / CONFIG)), list[str]()
     try:
         slurm = read_site(config)
-        nodes = read_nodes_shown(_text(folder / NODES), str(folder / NODES), bad)
-        partitions = read_partitions_shown(
-            _text(folder / PARTITIONS), str(folder / PARTITIONS), bad
-        )
+        nodes = read_shown(folder / NODES, "NodeName", _node, bad)
+        partitions = read_shown(folder / PARTITIONS, "PartitionName", _partition, bad)
     except SnapshotError as error:
         where = "" if str(folder) in str(error) else f"{folder / CONFIG}: "
         raise TraceError(f"{where}{error}") from error
-    known = {p.name for p in partitions}
-    strange = sorted({p for n in nodes for p in n.partitions} - known)
-    if strange and known.isdisjoint(p for n in nodes for p in n.partitions):
-        raise TraceError(f"{folder / NODES}: partition {strange[0]!r} is not in {PARTITIONS}")
-    nodes = tuple(
-        replace(n, partitions=tuple(p for p in n.partitions if p in known)) for n in nodes
-    )
+    known, named = {p.name for p in partitions}, {p for n in nodes for p in n.partitions}
+    strange = [f"{folder / NODES}: partition {p!r} is not in {PARTITIONS}" for p in named - known]
+    if strange and known.isdisjoint(named):
+        raise TraceError(min(strange))
     if not any(n.total.gpus for n in nodes):
         raise TraceError(f"{folder / NODES}: no node has GPUs (Gres=gpu): rltuned ranks GPU jobs")
-    homed = tuple(n for n in nodes if n.partitions)
+    nodes = [replace(n, partitions=tuple(p for p in n.partitions if p in known)) for n in nodes]
+    cluster = Cluster(slurm.cluster, tuple(n for n in nodes if n.partitions), tuple(partitions))
     natural, share = _natural(config, slurm, folder)
-    parameters, others = read_parameters(config.get("SchedulerParameters", ""), slurm.version)
+    scheduler = config.get("SchedulerParameters", "")
+    parameters, others = read_parameters(scheduler, slurm.version)
     return SiteModel(
-        cluster=Cluster(slurm.cluster, homed, partitions),
+        cluster=cluster,
         natural=natural,
         backfill="none" if config.get("SchedulerType") == "sched/builtin" else "easy",
         parameters=parameters,
         slurm=slurm,
-        scheduler=config.get("SchedulerParameters", ""),
+        scheduler=scheduler,
         unplayed=tuple(_unplayed(config, slurm, others)),
         other_weight=share,
-        left_out=(
-            *(f"{b.source}:{b.line}: {b.why}" for b in bad),
-            *(f"{folder / NODES}: partition {name!r} is not in {PARTITIONS}" for name in strange),
-        ),
+        left_out=(*bad, *sorted(strange)),
+    )
+
+
+def read_shown(
+    path: Path, first: str, made_of: Callable[[dict[str, str]], T], bad: list[str]
+) -> list[T]:
+    """Records of `scontrol show node` or `show partition`, in the answer's order: `Key=value` with
+    a space between; text that people write (Reason, Comment) stands behind what is read here, and
+    of two keys of one name the first counts. first: the key with which a record begins. bad: takes
+    file, line and reason of those that cannot be read. Raises SnapshotError: none of them can.
+    """
+    what, found, wrong = first.removesuffix("Name").lower(), dict[str, T](), list[str]()
+    text = _text(path)
+    line, at = 1, 0
+    for record in _RECORD.finditer(text):
+        line, at = line + text.count("\n", at, record.start()), record.start()
+        fields = dict(reversed(_FIELD.findall(record[0])))
+        name = fields.get(first, "")
+        if fields.get("State", "").split("+")[0].rstrip("*~#!%$@^-") == "FUTURE":
+            continue
+        why = "stands twice" if name in found else ""
+        if not record[0].startswith(f"{first}="):
+            why = f"does not begin with {first}=: {record[0][:60]!r}"
+        try:
+            found |= {} if why else {name: made_of(fields)}
+        except (KeyError, ValueError) as error:
+            why = f"no {error}" if isinstance(error, KeyError) else str(error)
+        if why:
+            wrong.append(f"{path}:{line}: {what} {name}: {why}")
+    if not found:
+        why = wrong[0] if wrong else f"{path}: no {what} in it"
+        raise SnapshotError(f"{why}; save `scontrol -o show {what}`")
+    bad += wrong
+    return list(found.values())
+
+
+def _node(fields: dict[str, str]) -> Node:
+    """Idle; schedulable is as now."""
+    counts = gpus_by_type(parse_gres(fields.get("Gres", "")))
+    # without what jobs do not get: CoreSpecCount, MemSpecLimit
+    cpus, memory = int(fields.get("CPUEfctv", fields["CPUTot"])), int(fields["RealMemory"])
+    memory -= min(memory, int(fields.get("MemSpecLimit", "0")))
+    total = Resources(sum(counts.values()), cpus, memory)
+    named = fields.get("Partitions", "")
+    return Node(
+        name=NodeName(fields["NodeName"]),
+        gpus=tuple(GpuCount(GpuType(kind), n, n) for kind, n in counts.items()),
+        total=total,
+        free=total,
+        schedulable=is_schedulable(fields["State"]),
+        partitions=() if absent(named) else tuple(sorted(named.split(","))),
+        state=fields["State"],
+    )
+
+
+def _partition(fields: dict[str, str]) -> Partition:
+    whole = fields.get("Exclusive", "").upper() in {"NODE", "YES"}
+    return Partition(
+        name=fields["PartitionName"],
+        default=fields.get("Default", "NO") == "YES",
+        up=fields.get("State", "UP") == "UP",
+        max_time_s=parse_limit_s(fields["MaxTime"]),
+        default_time_s=parse_limit_s(fields.get("DefaultTime", "")),
+        priority_tier=int(fields["PriorityTier"]),
+        priority_factor=int(fields["PriorityJobFactor"]),
+        oversubscribe="EXCLUSIVE" if whole else fields["OverSubscribe"],
     )
 
 
@@ -256,19 +188,17 @@ def residual_priority(
     the played factors do not explain of it counts for the job from its submit on, unchanged. It
     says nothing of run times. False: there is nothing of the kind, or it is not known.
     """
-    natural = site.natural
-    recorded = [r for r, _ in rows if r.priority is not None and r.start_s is not None]
-    started = sum(r.start_s is not None for r, _ in rows)
-    if not site.other_weight or len(recorded) < RECORDED * max(1, started):
+    natural, cluster, whole = site.natural, site.cluster, site.cluster.whole
+    started = [record for record, _ in rows if record.start_s is not None]
+    known = sum(record.priority is not None for record in started)
+    if not site.other_weight or known < RECORDED * max(1, len(started)):
         return natural, False
-    nodes = site.cluster.nodes
-    whole = Whole(site.cluster.gpus, sum(n.total.cpus for n in nodes), len(nodes))
-    factors = {p.name: p.priority_factor for p in site.cluster.partitions}
+    factors = {p.name: p.priority_factor for p in cluster.partitions}
     most = max(1, *factors.values())
     own: list[int | None] = []
     for record, job in rows:
-        request = job.request()
-        if record.priority is None or record.start_s is None or record.priority >= _LARGEST:
+        request, priority = job.request(), record.priority
+        if priority is None or record.start_s is None or priority >= _LARGEST:
             own.append(None)
             continue
         played = natural.priority(
@@ -277,7 +207,7 @@ def residual_priority(
             size_share=natural.size(request.total, request.nodes, whole),
             partition_share=factors.get(job.partition, 1) / most,
         )
-        own.append(record.priority - played)
+        own.append(priority - played)
     middle = int(median(p for p in own if p is not None))
     return replace(natural, own=tuple(middle if p is None else p for p in own)), True
 
@@ -309,9 +239,13 @@ def _natural(config: Mapping[str, str], site: SlurmSite, folder: Path) -> tuple[
     """Slurm's own order there, and the part of the weights that is not played."""
     if not site.multifactor:
         return Natural(kind="fcfs"), 0.0
-    age, size, partition = (_weight(config, name, folder) for name in PLAYED_WEIGHTS)
-    others = sum(_weight(config, name, folder) for name in OTHER_WEIGHTS)
-    others += sum(whole_numbers(config.get("PriorityWeightTRES", "")))
+    weights = list[int]()
+    for name in (*PLAYED_WEIGHTS, *OTHER_WEIGHTS):
+        if not (text := config.get(name, "")).isdigit():
+            raise TraceError(f"{folder / CONFIG}: {name} is missing or no number: {text!r}")
+        weights.append(int(text))
+    age, size, partition, *more = weights
+    others = sum(more) + sum(whole_numbers(config.get("PriorityWeightTRES", "")))
     longest_s = parse_limit_s(config.get("PriorityMaxAge", ""))
     if age and not longest_s:
         raise TraceError(f"{folder / CONFIG}: PriorityMaxAge is missing or no time")
@@ -326,13 +260,6 @@ def _natural(config: Mapping[str, str], site: SlurmSite, folder: Path) -> tuple[
     )
     total = age + size + partition + others
     return natural, others / total if total else 0.0
-
-
-def _weight(config: Mapping[str, str], name: str, folder: Path) -> int:
-    text = config.get(name, "")
-    if not text.isdigit():
-        raise TraceError(f"{folder / CONFIG}: {name} is missing or no number: {text!r}")
-    return int(text)
 
 
 def backfill_text(site: SiteModel) -> str:
@@ -353,33 +280,24 @@ def line_to_write(scheduler: str, change: str) -> str:
 
 def _unplayed(config: Mapping[str, str], site: SlurmSite, options: Sequence[str]) -> list[str]:
     """What this site has switched on that the simulator does not play."""
-    found = _unplayed_order(config) if site.multifactor else []
-    if site.preemption:
-        found.append(f"preemption ({config['PreemptType']})")
+    found = []
+    if site.multifactor:
+        weights = [n for n in OTHER_WEIGHTS if config.get(n, "0") not in {"0", ""}]
+        weights += ["PriorityWeightTRES"] if config.get("PriorityWeightTRES") else []
+        if weights:
+            found.append(f"{', '.join(weights)}: played as recorded, or not at all (see above)")
+        flags = set(config.get("PriorityFlags", "").split(",")) - _SECOND_PLAYED
+        found += [f"PriorityFlags={','.join(sorted(flags))}"] if flags else []
+        found.append(f"PriorityCalcPeriod={config.get('PriorityCalcPeriod', '?')}: here at once")
+    found += [f"preemption ({config['PreemptType']})"] if site.preemption else []
     enforce = config.get("AccountingStorageEnforce", "none")
     if "limits" in enforce or "qos" in enforce:
         found.append(f"limits of QOS, accounts and users (AccountingStorageEnforce={enforce})")
-    if options:
-        found.append(f"SchedulerParameters: {', '.join(options)}")
+    found += [f"SchedulerParameters: {', '.join(options)}"] if options else []
     found.append("the time that a pass of sched/backfill takes")
-    for name in ("JobSubmitPlugins", "Licenses"):
-        if config.get(name):
-            found.append(f"{name}={config[name]}")
+    found += [f"{n}={config[n]}" for n in ("JobSubmitPlugins", "Licenses") if config.get(n)]
     found.append(
         "nodes that were down, drained or not there yet in that time; topology; constraints; "
         "throttles of arrays; users who act otherwise when their jobs start earlier or later"
     )
-    return found
-
-
-def _unplayed_order(config: Mapping[str, str]) -> list[str]:
-    found = []
-    named = [n for n in OTHER_WEIGHTS if config.get(n, "0") not in {"0", ""}]
-    named += ["PriorityWeightTRES"] if config.get("PriorityWeightTRES") else []
-    if named:
-        found.append(f"{', '.join(named)}: played as recorded, or not at all (see above)")
-    flags = set(config.get("PriorityFlags", "").split(",")) - _SECOND_PLAYED
-    if flags:
-        found.append(f"PriorityFlags={','.join(sorted(flags))}")
-    found.append(f"PriorityCalcPeriod={config.get('PriorityCalcPeriod', '?')}: here at once")
     return found

@@ -1,6 +1,5 @@
 """`rltuned evaluate`: learned policies beside every rule, with paired intervals."""
 
-import json
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import product
 from pathlib import Path
@@ -30,10 +29,12 @@ app = typer.Typer()
 
 @dataclass(frozen=True, slots=True)
 class PlaySettings:
-    """What --set changes: seconds between cycles; the bounds of delays; the predictor, a folder,
-    `shipped` or `none`.
+    """What --set changes: the part of the trace; the rules beside; seconds between cycles; the
+    bounds of delays; the predictor, a folder, `shipped` or `none`.
     """
 
+    part: tuple[float, float] = (0.9, 1.0)
+    rules: tuple[str, ...] = RULES
     interval_s: Annotated[float, Field(ge=0.001, le=1e9)] = 60.0
     own: Amount = DEFAULT.own
     share: Amount = DEFAULT.share
@@ -42,78 +43,59 @@ class PlaySettings:
     predictor: str = options.SHIPPED
 
 
-ModelOption = Annotated[
-    list[str],
-    typer.Option(
-        "--model",
-        "-m",
-        help="Bundle or plugin:NAME, or NAME=...,... for training seeds of one design; again for "
-        "more.",
-    ),
-]
-LoadOption = Annotated[
-    list[float] | None,
-    typer.Option(
-        help=f"Offered; again for more; 0: the trace's own; none: {', '.join(map(str, LOADS))}.",
-        min=0.0,
-        max=1_000.0,
-    ),
-]
-WindowsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--windows", help="None: as many as share no job, at least 3.", min=1, max=100_000
-    ),
-]
-PartOption = Annotated[
-    tuple[float, float], typer.Option(help="Of the trace, from and to; 0 1 = all of it.")
-]
-ModeOption = Annotated[
-    Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
-]
-RuleOption = Annotated[
-    list[str] | None, typer.Option("--rule", help="Only these rules; default: all.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help=f"name=value of {', '.join(f.name for f in fields(PlaySettings))}; again."
-    ),
-]
-
-
 @app.command()
 def evaluate(
     *,
-    model: ModelOption,
+    model: Annotated[
+        list[str],
+        typer.Option(
+            "--model",
+            "-m",
+            help="Bundle or plugin:NAME, or NAME=...,... for training seeds of one design; again.",
+        ),
+    ],
     trace: Annotated[list[Path], typer.Option(help="Trace CSV; again for more.")],
     cluster: Annotated[list[str], typer.Option(help="Cluster TOML or preset; again for more.")],
-    load: LoadOption = None,
-    count: WindowsOption = None,
+    load: Annotated[
+        list[float] | None,
+        typer.Option(
+            help=f"Offered; again; 0: the trace's own; none: {', '.join(map(str, LOADS))}.",
+            min=0.0,
+            max=1_000.0,
+        ),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--windows", help="None: as many as share no job, at least 3.", min=1, max=100_000
+        ),
+    ] = None,
     window_jobs: Annotated[int, typer.Option(help="Jobs per window, at most.", min=2)] = 1_024,
-    part: PartOption = (0.9, 1.0),
-    mode: ModeOption = "cycle",
-    bounds: options.BoundsOption = options.OnOff.ON,
+    mode: Annotated[
+        Mode, typer.Option(help="Once per cycle, as the daemon; or rank at every event.")
+    ] = "cycle",
+    bounds: options.BoundsOption = "on",
     trust: options.TrustOption = None,
     backfill: options.BackfillOption = "easy",
     backfill_param: options.BackfillParamOption = None,
-    rule: RuleOption = None,
     report: Annotated[
         Path | None, typer.Option(help="Folder for index.html and results.json.")
     ] = None,
     as_json: flags.JsonOption = False,
-    other: SetOption = None,
+    other: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", help=f"name=value of {', '.join(f.name for f in fields(PlaySettings))}; again."
+        ),
+    ] = None,
 ) -> None:
     """Compare learned policies with every rule on the same windows, placement and backfill.
 
     Exit codes: 0 = done; 2 = a file, a model or a number cannot be used.
     """
-    _check(part, mode, bounds)
-    rules = tuple(dict.fromkeys(rule or RULES))
-    if unknown := [one for one in rules if one not in NAMES]:
-        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
+    play, pure = options.set_to(PlaySettings(), other), bounds == "off"
+    _check(play, mode, pure=pure)
     slurm = Rules(backfill, parameters=options.parameters_of(backfill, backfill_param))
-    play = options.set_to(PlaySettings(), other)
     order = options.order_of(play.own, play.share, play.clip, play.max_delay_s)
     check_folder(report)
     from rltuned.lab.train import evaluate as evaluation  # noqa: PLC0415 - numba
@@ -126,54 +108,60 @@ def evaluate(
         mode,
         play.interval_s,
         knobs=Knobs(top_k=0, order=order),
-        bounded=bounds is options.OnOff.ON,
+        bounded=not pure,
         predictor=options.predictor_of(play.predictor),
     )
-    scenarios = [
-        replace(source.scenario, rules=slurm)
-        for source in from_files(product(trace, map(cluster_named, cluster)))
-    ]
-    plans = [
-        evaluation.EvaluationPlan(count, window_jobs, at or None, part)
-        for at in (LOADS if load is None else load)
+    sources = from_files(product(trace, map(cluster_named, cluster)))
+    every = [
+        (
+            replace(source.scenario, rules=slurm),
+            evaluation.EvaluationPlan(count, window_jobs, at or None, play.part),
+        )
+        for source, at in product(sources, LOADS if load is None else load)
     ]
     players = {name: evaluation.plays_of(seeds, protocol) for name, seeds in contestants.items()}
-    with progress() as bar:
-        found = [
-            evaluation.evaluate_on(scenario, players, plan, rules=rules, protocol=protocol)
-            for scenario, plan in bar.track(list(product(scenarios, plans)), description="evaluate")
-        ]
+    found = []
+    with progress() as show:
+        for number, (scenario, plan) in enumerate(every):
+            show("evaluate", number / len(every))
+            found.append(
+                evaluation.evaluate_on(scenario, players, plan, rules=play.rules, protocol=protocol)
+            )
     if (fewest := min(one.plan.window_jobs for one in found)) < window_jobs:
         flags.warn(f"windows have {fewest} jobs, not {window_jobs}: that part has no room for more")
     if any(not one.disjoint for one in found):
         flags.warn("some windows share jobs: intervals are narrower than the truth")
+    cards, headline = (
+        {n: _card(seeds) for n, seeds in contestants.items()},
+        evaluation.headline(found),
+    )
     document = {
-        "models": {name: _card(seeds) for name, seeds in contestants.items()},
+        "models": cards,
         "mode": mode,
         "interval_s": play.interval_s if mode == "cycle" else None,
         "bounds": None if protocol.order is None else asdict(protocol.order),
-        "headline": evaluation.headline(found),
+        "headline": headline,
         "verdicts": {name: one.model_dump() for name, one in evaluation.verdicts(found).items()},
         "comparisons": [_plain(one) for one in found],
     }
     if as_json:
-        flags.say(json.dumps(document))
+        flags.say(options.as_json(document))
     else:
-        if document["headline"]:  # there is none without `delay` among the rules
-            flags.say(str(document["headline"]))
-        _show(found)
+        _show(headline, found)
     if report is not None:
-        page = evaluation.write_page(report, found, document["models"])  # type: ignore[arg-type]
-        (report / "results.json").write_text(json.dumps(document, indent=1) + "\n")
+        page = evaluation.write_page(report, found, cards)
+        (report / "results.json").write_text(f"{options.as_json(document, 1)}\n")
         flags.warn(f"{page} written")
 
 
-def _check(part: tuple[float, float], mode: Mode, bounds: options.OnOff) -> None:
+def _check(play: PlaySettings, mode: Mode, *, pure: bool) -> None:
     """Options that cannot be used are refused before anything is read."""
-    if not 0 <= part[0] < part[1] <= 1:
-        raise typer.BadParameter("--part: from and to, within 0 and 1")
-    if mode == "cycle" and bounds is options.OnOff.OFF:
+    if not 0 <= play.part[0] < play.part[1] <= 1:
+        raise typer.BadParameter("--set part: from and to, within 0 and 1")
+    if mode == "cycle" and pure:
         raise typer.BadParameter("--bounds off: a pure order exists with --mode event only")
+    if unknown := [one for one in play.rules if one not in NAMES]:
+        raise TraceError(f"no rule named {unknown[0]!r}; there are {', '.join(NAMES)}")
 
 
 def _card(seeds: "evaluation.Seeds") -> dict[str, object]:
@@ -198,10 +186,7 @@ def _plain(found: "evaluation.Evaluation") -> dict[str, object]:
             policy: {m: v.tolist() for m, v in table.items()}
             for policy, table in found.values.items()
         },
-        "paired": {
-            model: {rule: {m: asdict(p) for m, p in table.items()} for rule, table in rules.items()}
-            for model, rules in found.paired.items()
-        },
+        "paired": found.paired,
     }
 
 
@@ -215,8 +200,10 @@ COLUMNS: Final = (
 )
 
 
-def _show(comparisons: "list[evaluation.Evaluation]") -> None:
+def _show(headline: str, comparisons: "list[evaluation.Evaluation]") -> None:
     out = console()
+    if headline:  # there is none without `delay` among the rules
+        flags.say(headline)
     for found in comparisons:
         load = "own load" if found.plan.load is None else f"load {found.plan.load:g}"
         for model, rules in found.paired.items():

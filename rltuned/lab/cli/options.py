@@ -1,10 +1,11 @@
 """Options that commands of the laboratory share, and what they lead to."""
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import StrEnum
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 from rich.console import Console
@@ -13,28 +14,27 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rltuned.cli.flags import warn
 from rltuned.core.order import Order, Policy
 from rltuned.core.slurm_plan import Parameters, with_parameter
+from rltuned.daemon.clock import SystemClock
 from rltuned.errors import TraceError
+from rltuned.files import whole_folder
+from rltuned.lab.backtest.past import Span
+from rltuned.lab.backtest.sacct_files import Report, collect
 from rltuned.lab.replay.trace_file import read_trace
 from rltuned.lab.train.settings import set_by
 from rltuned.policies.predictor import Predictor, load_predictor
 from rltuned.policies.shelf import shipped_predictor
-from rltuned.sim.dispatch import BackfillRule
+from rltuned.settings.keys import SlurmKeys
 from rltuned.sim.trace import Bad, Trace
+from rltuned.sim.world import BackfillRule
+from rltuned.slurm.values import asked_moment
 
 S = TypeVar("S")
 SHIPPED = "shipped"
 BAD_SHOWN = 20
 
 
-class OnOff(StrEnum):
-    """A switch that can be named."""
-
-    ON = "on"
-    OFF = "off"
-
-
 BoundsOption = Annotated[
-    OnOff,
+    Literal["on", "off"],
     typer.Option("--bounds", help="Delays within their bounds, or every policy's pure order."),
 ]
 TrustOption = Annotated[
@@ -43,6 +43,7 @@ TrustOption = Annotated[
         "--trust", help="How much of a network's corrections counts; none: 1.", min=0.0, max=1.0
     ),
 ]
+ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html, results.json.")]
 BackfillOption = Annotated[
     BackfillRule,
     typer.Option(help="easy; none; slurm: what sched/backfill plays, by --backfill-param."),
@@ -113,7 +114,7 @@ def shown_trace(path: Path) -> Trace:
     return trace
 
 
-def warn_of_bad(source: Path, bad: Sequence[Bad]) -> None:
+def warn_of_bad(source: Path | None, bad: Sequence[Bad]) -> None:
     """Name rows that are left out by file, line and reason; the first of many, all by number."""
     for row in bad[:BAD_SHOWN]:
         warn(f"{source}:{row.line}: {row.why}")
@@ -122,6 +123,13 @@ def warn_of_bad(source: Path, bad: Sequence[Bad]) -> None:
 
 
 # -- where a command is to write: what cannot be written is found out before the work ------------
+
+
+def check_file(path: Path | None) -> None:
+    """Raises TraceError: there can be no such file. None = none is asked for."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        why = "it is a folder" if path.is_dir() else f"no folder {path.parent}"
+        raise TraceError(f"{path}: cannot be written: {why}")
 
 
 def check_folder(path: Path | None, *, new: bool = False) -> None:
@@ -135,28 +143,58 @@ def check_folder(path: Path | None, *, new: bool = False) -> None:
         raise TraceError(f"{path}: cannot be made: {nearest} is no folder")
 
 
-# How long work goes on: bars on a terminal.
+# -- What a site's record needs -------------------------------------------------------------------
 
 
-class Bars:
-    """Tasks by name, each from 0 to 1."""
+def span_of(since: str | None, *, split: float = 0.7, live: str = "") -> Span:
+    """Of --since, which must lie before now. live: where a live Slurm is asked, the beginning that
+    stands for none; it is asked up to now.
+    """
+    now, text = SystemClock().now(), since or live
+    try:
+        begin = asked_moment(text, now) if text else None
+    except ValueError as error:
+        raise typer.BadParameter(f"--since: {error}") from None
+    if begin is not None and begin >= now:
+        raise typer.BadParameter("--since: is not before now")
+    return Span(begin, now if live else None, split)
 
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
-        self._tasks: dict[str, TaskID] = {}
 
-    def show(self, what: str, part: float) -> None:
-        if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=1.0)
-        self._progress.update(self._tasks[what], completed=part)
+def collected(
+    slurm: SlurmKeys, folder: Path, span: Span, show: Report, *, has_other: bool = False
+) -> None:
+    """Save the live site's files in a new folder, and say what to know of them; see collect."""
+    warned = collect(slurm, folder, span.begin or 0.0, span.until or 0.0, show, has_other=has_other)
+    if warned:
+        warn(warned)
+
+
+def as_json(found: object, indent: int | None = None) -> str:
+    """One document; a Change is one as well."""
+    return json.dumps(found, indent=indent, allow_nan=False, default=asdict)
+
+
+def write_report(folder: Path, page: str, found: object) -> None:
+    """index.html and results.json in one piece. Raises TraceError."""
+    try:
+        with whole_folder(folder) as made:
+            (made / "index.html").write_text(page, encoding="utf-8")
+            (made / "results.json").write_text(f"{as_json(found, 1)}\n", encoding="utf-8")
+    except OSError as error:
+        raise TraceError(f"{folder}: cannot be written: {error.strerror}") from error
 
 
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """A bar on a terminal, with what is being done beside it."""
-    console = Console(stderr=True)
+def progress() -> Iterator[Report]:
+    """Bars on a terminal: called with what is being done, and how much of it is done, 0..1."""
+    console, tasks = Console(stderr=True), dict[str, TaskID]()
     columns = (TextColumn("{task.description:<24}"), BarColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        yield bar
+    shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+    def show(what: str, part: float) -> None:
+        if what not in tasks:
+            tasks[what] = shown.add_task(what, total=1.0)
+        shown.update(tasks[what], completed=part)
+
+    with shown:
+        yield show

@@ -1,8 +1,10 @@
 """`rltuned traces`: fetch, convert, describe, generate, cut and scale traces."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -13,10 +15,9 @@ from rltuned.cli.flags import JsonOption, say, warn
 from rltuned.cli.tables import Column, console, show_table
 from rltuned.errors import TraceError
 from rltuned.lab.backtest.sacct_files import lines_of, read_history
-from rltuned.lab.cli.options import Bars, progress, shown_trace, warn_of_bad
+from rltuned.lab.cli.options import progress, shown_trace, warn_of_bad
 from rltuned.lab.replay.fetch import SOURCES, fetch
 from rltuned.lab.replay.readers import (
-    ParsedTrace,
     finish,
     read_helios,
     read_openb,
@@ -25,7 +26,7 @@ from rltuned.lab.replay.readers import (
     read_philly_log,
     read_swf,
 )
-from rltuned.lab.replay.trace_file import cut, describe, jittered, scale, write_trace
+from rltuned.lab.replay.trace_file import collect, cut, describe, jittered, scale, write_trace
 from rltuned.sim.cluster import PRESETS, Cluster, cluster_named
 from rltuned.sim.limits import Strength
 from rltuned.sim.synth import synthesize
@@ -35,52 +36,41 @@ from rltuned.text import counted
 
 COLUMNS: Final = ("JobID", "Submit", "Start", "End", "Timelimit", "ReqTRES", "Partition", "State")
 """Of sacct -X --parsable2; those of `rltuned backtest --collect` are as good."""
-SOURCE: Final = "Slurm accounting"
 
 
-def read_sacct_text(path: Path) -> ParsedTrace:
-    """The output of `sacct --parsable2` without steps; bare times are UTC. Raises TraceError."""
-    return _reading(lines_of(path), str(path))
+def read_sacct_text(path: Path) -> Trace:
+    """The output of `sacct --parsable2`, whose steps are passed over; bare times are UTC. Raises
+    TraceError.
+    """
+    parsed, runs = read_history(lines_of(path), str(path), UTC, required=COLUMNS), Counter[str]()
 
-
-def _reading(lines: Iterable[str], source: str) -> ParsedTrace:
-    parsed = read_history(lines, source, UTC, required=COLUMNS)
-    reading = ParsedTrace(passed_over=parsed.left_out.pop(STEPS, 0), notes={"source": SOURCE})
-    bad = [Bad(line, why) for why in parsed.left_out for line in parsed.lines[why]]
-    runs: dict[str, int] = {}
-    for record in parsed.records:
+    def make(record: SacctRecord) -> TraceJob:
         if record.ran_s is None:
-            why = f"job {record.key} has not run to its end ({record.state})"
-            bad.append(Bad(record.line, why))
-            continue
-        runs[record.key] = runs.get(record.key, 0) + 1
-        try:
-            reading.jobs.append(_job(record, record.ran_s, runs[record.key]))
-        except ValueError as error:
-            bad.append(Bad(record.line, str(error)))
-    reading.bad = sorted(bad, key=lambda b: b.line)
-    return reading
+            raise ValueError(f"job {record.key} has not run to its end ({record.state})")
+        runs[record.key] += 1
+        run = runs[record.key]  # a job that was requeued has a record for each of its runs
+        return TraceJob(
+            job_id=record.key if run == 1 else f"{record.key}.{run}",
+            submit_s=record.submit_s,
+            duration_s=record.ran_s,
+            time_limit_s=record.limit_s,
+            cpus=record.cpus,
+            mem_mib=record.mem_mib,
+            **{name: getattr(record, name) for name in OF_A_TRACE},
+            status=record.state,
+        )
 
-
-def _job(record: SacctRecord, duration_s: float, run: int) -> TraceJob:
-    """run: from 2 on for a job that was requeued, which has a record for each of its runs."""
-    return TraceJob(
-        job_id=record.key if run == 1 else f"{record.key}.{run}",
-        submit_s=record.submit_s,
-        duration_s=duration_s,
-        time_limit_s=record.limit_s,
-        cpus=record.cpus,
-        mem_mib=record.mem_mib,
-        **{name: getattr(record, name) for name in OF_A_TRACE},
-        status=record.state,
-    )
+    rows: list[tuple[int, SacctRecord | Bad]] = [(r.line, r) for r in parsed.records]
+    rows += [(n, Bad(n, why)) for why, at in parsed.lines.items() if why != STEPS for n in at]
+    rows.sort(key=itemgetter(0))
+    return collect(path, rows, make, {"source": "Slurm accounting"})
 
 
 app = typer.Typer(
     no_args_is_help=True, help="Fetch, convert, describe, make, cut and scale traces."
 )
 
-READERS: dict[str, Callable[[Path], ParsedTrace]] = {
+READERS: dict[str, Callable[[Path], Trace]] = {
     "philly": read_philly_csv,
     "philly-log": read_philly_log,
     "helios": read_helios,
@@ -119,8 +109,7 @@ def convert(
     warn_of_bad(source, reading.bad)
     trace = finish(reading, source, limits=limits, seed=seed)
     write_trace(trace, out)
-    passed = f", {reading.passed_over} passed over" if reading.passed_over else ""
-    warn(f"{len(trace.jobs)} jobs, {len(reading.bad)} bad rows{passed} -> {out}")
+    warn(f"{len(trace.jobs)} jobs, {len(trace.bad)} bad rows -> {out}")
 
 
 @app.command(name="fetch")
@@ -136,15 +125,16 @@ def fetch_command(
     if name is None:
         columns = [Column(title) for title in ("name", "MB", "licence", "paper")]
         rows = [
-            (one, f"{s.size_bytes / 1e6:.0f}", s.licence, s.paper) for one, s in SOURCES.items()
+            (one, f"{sum(a.size_bytes for a in s.archives) / 1e6:.0f}", s.licence, s.paper)
+            for one, s in SOURCES.items()
         ]
         show_table(console(), columns, rows)
         return
     if name not in SOURCES:
         raise TraceError(f"no public trace {name!r}; there are {', '.join(SOURCES)}")
     source, folder = SOURCES[name], out or Path(name)
-    with progress() as bar:
-        fetch(source, folder, Bars(bar).show, stored)
+    with progress() as show:
+        fetch(source, folder, show, stored)
     warn(f"{name}: {source.paper}, {source.licence}; cite them")
     warn(f"rltuned traces convert {source.convert.format(folder=folder)} --out {name}.csv.gz")
 

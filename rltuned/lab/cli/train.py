@@ -66,17 +66,11 @@ PredictorOption = Annotated[
     Path | None, typer.Option("--predictor", help="Folder of the predictor; the shipped one.")
 ]
 ReachOption = Annotated[
-    float,
-    typer.Option(
-        "--reach", help="Largest factor on the delays of the rule `delay`.", min=1.01, max=100
-    ),
+    float, typer.Option("--reach", help="Largest factor on the rule's delays.", min=1.01, max=100)
 ]
 SeedOption = Annotated[int, typer.Option(help="Of windows, noise and weights.", min=0)]
 SeedsOption = Annotated[
-    int,
-    typer.Option(
-        "--seeds", help="Tried, from --seed on; the best on held-out windows is exported.", min=1
-    ),
+    int, typer.Option("--seeds", help="Tried; the best on held-out windows is exported.", min=1)
 ]
 StartOption = Annotated[
     Path | None, typer.Option("--from", help="Bundle to go on from; its make is kept.")

@@ -1,10 +1,10 @@
 """`rltuned tune`: an order from this site's own record, and a verdict on it."""
 
-import json
+import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ from rltuned.cli.flags import ConfigOption, JsonOption, say, settings_of, warn
 from rltuned.daemon.clock import SystemClock
 from rltuned.daemon.wiring import in_force, untuned
 from rltuned.errors import TooLittleError
+from rltuned.journal.cycles import recorded
 from rltuned.journal.store import FILE_NAME
-from rltuned.lab.backtest.past import Past, Span
-from rltuned.lab.backtest.sacct_files import check_new
-from rltuned.lab.cli import site_files
-from rltuned.lab.cli.options import Bars, progress
+from rltuned.lab.backtest.past import Past, Span, past_of
+from rltuned.lab.backtest.sacct_files import Report, check_new, history_file, saved_history
+from rltuned.lab.backtest.site import read_site_model
+from rltuned.lab.cli import options
 from rltuned.lab.compare import DAY_S
+from rltuned.lab.tune.journal_history import history_of
 from rltuned.policies.generations import FOLDER, Generations, read_state, write_state
 from rltuned.policies.predictor import load_predictor
 from rltuned.policies.shelf import shipped_predictor
@@ -38,35 +40,26 @@ NOTHING: Final = 3
 SINCE: Final = "45d"
 PAGE: Final = "last-night"
 """Folder of the last page, beside the generations."""
-SinceOption = Annotated[
-    str | None, typer.Option(help="Beginning of the record: 45d, or 2026-01-31. Live: 45d.")
-]
-TestPeriodOption = Annotated[
-    str, typer.Option(help="Length of the test period, the last part of the record: 14d.")
-]
-MinutesOption = Annotated[float, typer.Option(help="For all of it.", min=0.1)]
-SiteOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with saved files, as of `backtest --collect`, and journal.sqlite if need be."
-    ),
-]
-ReportOption = Annotated[Path | None, typer.Option(help="New folder: index.html, results.json.")]
-DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Keep no generation and no state; only say.")
-]
 
 
 @app.command()
 def tune(
     *,
     config: ConfigOption = None,
-    since: SinceOption = None,
-    test_period: TestPeriodOption = "14d",
-    minutes: MinutesOption = 40.0,
-    site: SiteOption = None,
-    report: ReportOption = None,
-    dry_run: DryRunOption = False,
+    since: Annotated[
+        str | None, typer.Option(help="Beginning of the record: 45d, or 2026-01-31. Live: 45d.")
+    ] = None,
+    test_period: Annotated[
+        str, typer.Option(help="Length of the test period, the last part of the record: 14d.")
+    ] = "14d",
+    minutes: Annotated[float, typer.Option(help="For all of it.", min=0.1)] = 40.0,
+    site: Annotated[
+        Path | None, typer.Option(help="Saved files, as of `backtest --collect`; journal.sqlite.")
+    ] = None,
+    report: options.ReportOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Keep no generation and no state; only say.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Choose an order on this site's own record, and test it. Changes nothing in Slurm.
@@ -78,19 +71,30 @@ def tune(
     """
     if (test_s := asked_span_s(test_period) or 0.0) <= 0:
         raise typer.BadParameter(f"--test-period: {test_period!r} is no length of time, as 14d")
-    span, given = site_files.span_of(since), settings_of(config)
+    span = options.span_of(since, live="" if site else SINCE)
+    given = settings_of(config)
     if report is not None:
         check_new(report)
     found = _night(
         given, site, span, test_days=test_s / DAY_S, minutes=minutes, report=report, dry_run=dry_run
     )
     if as_json:
-        say(json.dumps(found, allow_nan=False))
+        say(options.as_json(found))
     else:
         say(found["last_week"]["sentence"])
-        for line in _lines(found) if "candidates" in found else ():
-            say(line)
+        if "candidates" in found:
+            _show(found)
     raise typer.Exit(NOTHING if found["verdict"] == "nothing" else 0)
+
+
+def _show(found: dict[str, Any]) -> None:
+    for text in (found["sentence"], *found["why"], *found["plain"]):
+        say(text)
+    for one in found["candidates"]:
+        said = f"{one['period']} {percent(**one['objective'])}"
+        say(f"{one['order']:<72} {said}: {'; '.join(one['why']) or 'better'}")
+    for what, text in found["left_out"].items():
+        say(f"{what}: not played: {text}")
 
 
 def _night(
@@ -116,8 +120,8 @@ def _night(
     settings, order, daemon = loaded.settings, candidate_of(loaded), as_daemon(loaded.settings)
     plain = replace(given, settings=untuned(given.settings))
     week = {"at": at, "sentence": "", "verdict": "", "change": None}
-    with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, progress() as bar:
-        show, began_s = Bars(bar).show, 0.0
+    with tempfile.TemporaryDirectory(prefix="rltuned-tune-") as work, options.progress() as show:
+        began_s = 0.0
 
         def used() -> float:
             part = (clock.monotonic() - began_s) / (60.0 * minutes)
@@ -153,31 +157,26 @@ def _night(
     page = render("tune.html", title="Tuning", headline=found["sentence"], night=found)
     if not dry_run:
         shutil.rmtree(folder / FOLDER / PAGE, ignore_errors=True)
-        site_files.write_report(folder / FOLDER / PAGE, page, found)
+        options.write_report(folder / FOLDER / PAGE, page, found)
     if report is not None:
-        site_files.write_report(report, page, found)
+        options.write_report(report, page, found)
     return found
 
 
 def _record(
-    settings: Settings, site: Path | None, work: Path, span: Span, show: site_files.Show
+    settings: Settings, site: Path | None, work: Path, span: Span, show: Report
 ) -> tuple[SacctAnswer, Past]:
     """The saved record, or that of the live Slurm; without accounting what the journal shows."""
     kept = (site or settings.daemon.state_dir) / FILE_NAME
     journal = kept if kept.exists() else None
     if site is None:
-        site, span = work, site_files.live(span, SINCE)
-        site_files.collect_live(settings.slurm, site, span, show, has_other=journal is not None)
-    return site_files.read_with_journal(site, journal, span, show)
-
-
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    """The night for a terminal."""
-    yield found["sentence"]
-    yield from found["why"]
-    yield from found["plain"]
-    for one in found["candidates"]:
-        said = f"{one['period']} {percent(**one['objective'])}"
-        yield f"{one['order']:<72} {said}: {'; '.join(one['why']) or 'better'}"
-    for what, text in found["left_out"].items():
-        yield f"{what}: not played: {text}"
+        site = work
+        options.collected(settings.slurm, site, span, show, has_other=journal is not None)
+    show("reading the record", 0.0)
+    model = read_site_model(site)
+    if journal is not None and history_file(site) is None:
+        begin = -math.inf if span.begin is None else span.begin
+        answer, span = history_of(recorded(journal, begin), model.cluster.name, span)
+    else:
+        answer = saved_history(site, span.begin)
+    return answer, past_of(answer, model, span)

@@ -68,11 +68,12 @@ class Ranking(NamedTuple):
 
     key: smaller first, equal ones by submit order (FIXED only). limit_s: finite limits as the
     rules see them. size: m of core/backlog. terms: (n, 3) multifactor's points but for age: of
-    the job itself, its size, its partition. constants: [points of full age, PriorityMaxAge] or of
-    the formula. value: site factors (MULTIFACTOR). ahead: points that a partition's tier is worth,
-    more than any priority. known: of run times. demand: for delays within their bounds, at
-    every event or of a daemon beside; empty where nothing needs it. bounded: the order at every
-    event is by delays within their bounds; otherwise it is the pure one.
+    the job itself, its size, its partition. constants: of the formula, or points of full age and
+    PriorityMaxAge, 0 = priority/basic. value: what rltuned wrote, under priority/basic the number.
+    ahead: points that a partition's tier is worth, more than any priority. known: of run times.
+    demand: for delays within their bounds, at every event or of a daemon beside; empty where
+    nothing needs it. bounded: the order at every event is by delays within their bounds; otherwise
+    it is the pure one.
     """
 
     rule: int
@@ -266,8 +267,17 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
         return float(-(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s)))
     if ranking.rule in (QSSF, PLAN):
         return -_predicted_s(ranking, ranking.rule, job)
-    points = max(1.0, natural(ranking, job, wait_s) + ranking.value[job])
-    return float(ranking.ahead[job] + points)
+    return float(ranking.ahead[job] + priority_of(ranking, job, wait_s))
+
+
+@in_place
+def priority_of(ranking: Ranking, job: int, wait_s: float) -> float:
+    """What Slurm has for the job: its own points, and what rltuned wrote; under priority/basic its
+    number.
+    """
+    if ranking.constants[1] == 0.0:
+        return float(ranking.value[job])
+    return float(max(1.0, natural(ranking, job, wait_s) + ranking.value[job]))
 
 
 @in_place
@@ -291,7 +301,7 @@ def _fill_quantiles(known: RunTimes, jobs: IntArray, rows: Float32Array) -> None
 
 @in_place
 def natural(ranking: Ranking, job: int, wait_s: float) -> float:
-    """sim/dispatch.Natural.priority under multifactor, in the order of its sum."""
+    """sim/world.Natural.priority under multifactor, in the order of its sum."""
     age = ranking.constants[0] * min(1.0, wait_s / ranking.constants[1])
     points = ranking.terms[job, 0] + age + ranking.terms[job, 1] + ranking.terms[job, 2]
     return max(1.0, float(math.floor(points)))

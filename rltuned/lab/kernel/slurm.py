@@ -24,7 +24,7 @@ from rltuned.core.slurm_plan import (
 )
 from rltuned.lab.kernel.compiler import BoolArray, IntArray, ascending, compiled, in_place
 from rltuned.lab.kernel.placement import fits, has_failed, move, note_failed, place, record, start
-from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, scores
+from rltuned.lab.kernel.ranking import FIXED, Eyes, Ranking, priority_of, scores
 from rltuned.lab.kernel.state import (
     CHANGED,
     CUT,
@@ -97,7 +97,7 @@ def look_as_slurm(
         _main_pass(setup, state, queue, order, now, most)
     if back:
         counters[CHANGED] = 0
-        _backfill_pass(setup, state, queue, order, now)
+        _backfill_pass(setup, state, ranking, queue, order, now)
 
 
 @in_place
@@ -183,7 +183,12 @@ def _main_pass(
 
 @in_place
 def _backfill_pass(
-    setup: Setup, state: State, queue: PendingQueue, order: IntArray, now: float
+    setup: Setup,
+    state: State,
+    ranking: Ranking,
+    queue: PendingQueue,
+    order: IntArray,
+    now: float,
 ) -> None:
     """Test jobs in order: start each, or reserve for it."""
     rules, plan, started, last = setup.slurm.rules, state.plan, 0, len(order)
@@ -198,7 +203,9 @@ def _backfill_pass(
         job = order[at]
         if not np.isnan(state.start_s[job]) or not _counted(setup, state, job):
             continue
-        came_of_it = _test(setup, state, queue, now, job)
+        priority = priority_of(ranking, job, max(now - setup.jobs.submit_s[job], 0.0))
+        reserves = priority >= rules.bf_min_prio_reserve
+        came_of_it = _test(setup, state, queue, now, job, reserves)
         if came_of_it == STARTS:
             started += 1
             state.counters[CUT] = 1  # another job is the first of its partition now
@@ -232,14 +239,18 @@ def _counted(setup: Setup, state: State, job: int) -> bool:
 
 
 @in_place
-def _test(setup: Setup, state: State, queue: PendingQueue, now: float, job: int) -> int:
-    """Start the job, or reserve for it the earliest time at which it fits beside the plan."""
+def _test(
+    setup: Setup, state: State, queue: PendingQueue, now: float, job: int, reserves: bool
+) -> int:
+    """Start the job, or reserve for it the earliest time at which it fits beside the plan.
+    reserves: its priority is high enough for that.
+    """
     rules, plan, shape = setup.slurm.rules, state.plan, setup.jobs.shape[job]
     part, limit_s = setup.shapes.partition[shape], setup.jobs.limit_s[job]
     until_s = plan.begin_s[plan.sizes[RECORDS]]
-    now_only = now - queue.arrive_s[job] < rules.bf_min_age_reserve or not within(
-        plan.reserved, part, rules.bf_job_part_count_reserve
-    )
+    is_young = now - queue.arrive_s[job] < rules.bf_min_age_reserve
+    has_room = within(plan.reserved, part, rules.bf_job_part_count_reserve)
+    now_only = is_young or not has_room or not reserves
     from_s, tested = now, plan.sizes[TESTED]
     _fill_ours(setup, state, part)
     while from_s <= until_s:

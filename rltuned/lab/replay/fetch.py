@@ -5,13 +5,15 @@ that differs from it.
 """
 
 import hashlib
+import shutil
 import tarfile
 import urllib.request
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, NamedTuple
 from urllib.error import URLError
 
 from rltuned.errors import TraceError
@@ -20,18 +22,13 @@ _CHUNK_BYTES: Final = 1 << 20
 _TIMEOUT_S: Final = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(NamedTuple):
     """A file to fetch: tar.gz, its size and checksum, and the member that is kept of it."""
 
     url: str
     size_bytes: int
     sha256: str
     member: str
-
-    @property
-    def name(self) -> str:
-        return self.url.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +40,16 @@ class TraceSource:
     paper: str
     convert: str
 
-    @property
-    def size_bytes(self) -> int:
-        return sum(archive.size_bytes for archive in self.archives)
 
-
+_PHILLY: Final = (
+    "https://github.com/msr-fiddle/philly-traces/raw/9425c49842ff332bf748967fd7ff0ab64112ad10"
+)
 _PAI: Final = "https://aliopentrace.oss-cn-beijing.aliyuncs.com/v2020GPUTraces"
 SOURCES: Final[Mapping[str, TraceSource]] = {
     "philly": TraceSource(
         archives=(
             Archive(
-                "https://github.com/msr-fiddle/philly-traces/raw/"
-                "9425c49842ff332bf748967fd7ff0ab64112ad10/trace-data.tar.gz",
+                f"{_PHILLY}/trace-data.tar.gz",
                 1_055_988_361,
                 "2037ccf63a725a02be718b0e1aeee6142c90b7f62d0d849295120e9f6ba13d2c",
                 "cluster_job_log",
@@ -66,20 +61,20 @@ SOURCES: Final[Mapping[str, TraceSource]] = {
     ),
     "pai": TraceSource(
         archives=tuple(
-            Archive(f"{_PAI}/{table}.tar.gz", size_bytes, sha256, f"{table}.csv")
+            Archive(f"{_PAI}/pai_{table}.tar.gz", size_bytes, sha256, f"pai_{table}.csv")
             for table, size_bytes, sha256 in (
                 (
-                    "pai_job_table",
+                    "job_table",
                     62_065_432,
                     "5aad7f7caac501136d14ed6a48e40546f825d7b0617a3a4f337e2348fe0a6cb0",
                 ),
                 (
-                    "pai_task_table",
+                    "task_table",
                     35_514_117,
                     "cd1d6dc3215d2a8607ccf6b6dd952b5db776df86926c73259fea7c1499ac40e5",
                 ),
                 (
-                    "pai_instance_table",
+                    "instance_table",
                     694_839_139,
                     "1bf1e423a7ce3f8d086699801c362fd56a7182abdb234139e5ebbed97995ca06",
                 ),
@@ -106,76 +101,54 @@ def fetch(source: TraceSource, folder: Path, report: Report, origin: Path | None
             if not (folder / archive.member).exists():
                 _bring(archive, folder, report, origin)
     except OSError as error:
-        raise TraceError(f"{folder}: {error.strerror or error}") from error
+        raise TraceError(f"{error.filename or folder}: {error.strerror or error}") from error
 
 
 def _bring(archive: Archive, folder: Path, report: Report, origin: Path | None) -> None:
-    part = folder / f".{archive.name}.part"
+    """The archive, and of it the one member, whatever folder it has inside."""
+    name = archive.url.rpartition("/")[2]
+    part, made = folder / f".{name}.part", folder / f".{archive.member}.part"
     try:
-        with part.open("wb") as into:
-            if origin is None:
-                _download(archive, into, report)
-            else:
-                with _stored(origin / archive.name) as stored:
-                    _copy(archive, stored, into, report)
-        _unpack(archive, part, folder)
+        with closing(_opened(archive.url, origin and origin / name)) as stored:
+            _copy(archive, name, stored, part, report)
+        with tarfile.open(part, "r:gz") as tar:
+            members = (e for e in tar if e.isfile() and Path(e.name).name == archive.member)
+            found = next(members, None)
+            member = None if found is None else tar.extractfile(found)
+            if member is None:
+                raise TraceError(f"{name}: holds no {archive.member}")
+            with made.open("wb") as into:
+                shutil.copyfileobj(member, into, _CHUNK_BYTES)
+        made.replace(folder / archive.member)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise TraceError(f"{name}: {error}") from error
     finally:
         part.unlink(missing_ok=True)
+        made.unlink(missing_ok=True)
 
 
-def _stored(path: Path) -> IO[bytes]:
-    try:
+def _opened(url: str, path: Path | None) -> IO[bytes]:
+    if path is not None:
         return path.open("rb")
-    except OSError as error:
-        raise TraceError(f"{path}: {error.strerror}") from error
-
-
-def _download(archive: Archive, into: IO[bytes], report: Report) -> None:
     try:
-        with urllib.request.urlopen(archive.url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - ours
-            _copy(archive, answer, into, report)
-    except (URLError, ConnectionError, TimeoutError) as error:
-        reason = getattr(error, "reason", None) or error
-        raise TraceError(
-            f"{archive.url}: {reason}; fetch it elsewhere, and name its folder by --from"
-        ) from error
+        found: IO[bytes] = urllib.request.urlopen(url, timeout=_TIMEOUT_S)  # noqa: S310 - ours
+    except URLError as error:
+        why = f"{error.reason}; fetch it elsewhere, and name its folder by --from"
+        raise TraceError(f"{url}: {why}") from error
+    return found
 
 
-def _copy(archive: Archive, stored: IO[bytes], into: IO[bytes], report: Report) -> None:
+def _copy(archive: Archive, name: str, stored: IO[bytes], to: Path, report: Report) -> None:
     """All bytes, refused unless they are those of the checksum."""
     digest, done = hashlib.sha256(), 0
-    while done <= archive.size_bytes and (chunk := stored.read(_CHUNK_BYTES)):
-        digest.update(chunk)
-        into.write(chunk)
-        done += len(chunk)
-        report(archive.name, done / archive.size_bytes)
+    with to.open("wb") as into:
+        while done <= archive.size_bytes and (chunk := stored.read(_CHUNK_BYTES)):
+            digest.update(chunk)
+            into.write(chunk)
+            done += len(chunk)
+            report(name, done / archive.size_bytes)
     if done != archive.size_bytes:
         size = "more" if done > archive.size_bytes else str(done)
-        raise TraceError(f"{archive.name}: {size} bytes, {archive.size_bytes} are published")
+        raise TraceError(f"{name}: {size} bytes, {archive.size_bytes} are published")
     if digest.hexdigest() != archive.sha256:
-        raise TraceError(f"{archive.name}: its SHA-256 is not the published {archive.sha256}")
-
-
-def _unpack(archive: Archive, packed: Path, folder: Path) -> None:
-    """The one member, whatever folder it has inside; nothing else is written."""
-    made = folder / f".{archive.member}.part"
-    try:
-        with tarfile.open(packed, "r:gz") as tar:
-            for entry in tar:
-                if entry.isfile() and Path(entry.name).name == archive.member:
-                    _write(tar.extractfile(entry), made)
-                    made.replace(folder / archive.member)
-                    return
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise TraceError(f"{archive.name}: {error}") from error
-    finally:
-        made.unlink(missing_ok=True)
-    raise TraceError(f"{archive.name}: holds no {archive.member}")
-
-
-def _write(member: IO[bytes] | None, path: Path) -> None:
-    if member is None:
-        raise tarfile.TarError(f"{path.name} cannot be read")
-    with path.open("wb") as file:
-        while chunk := member.read(_CHUNK_BYTES):
-            file.write(chunk)
+        raise TraceError(f"{name}: its SHA-256 is not the published {archive.sha256}")

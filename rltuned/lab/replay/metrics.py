@@ -7,7 +7,6 @@ is that span.
 """
 
 import csv
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from rltuned.domain.units import NodeName
 from rltuned.errors import TraceError
 from rltuned.lab.replay.trace_file import number_text
 from rltuned.sim.cluster import Cluster
@@ -53,11 +51,9 @@ class Schedule:
     end_s: FloatArray
     duration_s: FloatArray
     gpus: FloatArray
-    users: tuple[str, ...]
-    partitions: tuple[str, ...]
-    nodes: tuple[str, ...]
-    decisions: int
-    elapsed_s: float
+    nodes: tuple[str, ...] = ()
+    decisions: int = 0
+    elapsed_s: float = 0.0
     lost_gpu_s: float = 0.0
     warmup: int = 0
     writes: int = 0
@@ -78,7 +74,6 @@ class Scores:
     """The figures of one policy over all windows. Utilisation and makespan: mean over windows."""
 
     wait_s: float
-    wait_p50_s: float
     wait_p95_s: float
     wait_p99_s: float
     wait_max_s: float
@@ -90,28 +85,23 @@ class Scores:
     decisions: int
     writes: int
     elapsed_s: float
-    fairness_users: float
-    worst_user: str
-    worst_user_bsld: float
-    fairness_partitions: float
 
 
 def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
-    """Average one policy's windows. Raises ValueError: a job has no start, end or wait."""
-    for schedule in schedules:
-        _check(schedule)
-    scored = [slice(s.warmup, None) for s in schedules]
-    wait_s = _joined([s.wait_s[k] for s, k in zip(schedules, scored, strict=True)])
-    slowdown = _joined([s.slowdown[k] for s, k in zip(schedules, scored, strict=True)])
-    jct_s = _joined([(s.end_s - s.submit_s)[k] for s, k in zip(schedules, scored, strict=True)])
-    users = [u for s, k in zip(schedules, scored, strict=True) for u in s.users[k]]
-    partitions = [p for s, k in zip(schedules, scored, strict=True) for p in s.partitions[k]]
-    by_user = _means(users, slowdown)
-    worst = max(by_user, key=lambda u: by_user[u])
-    p50, p95, p99 = np.percentile(wait_s, [50, 95, 99])
+    """Average one policy's windows. Raises TraceError: a job has no start, end or wait."""
+    for one in schedules:
+        never = np.flatnonzero(~(np.isfinite(one.start_s) & np.isfinite(one.end_s)))
+        if len(never):
+            raise TraceError(f"job {one.job_ids[never[0]]} never ran: the run is void")
+        early = np.flatnonzero(one.start_s < one.submit_s)
+        if len(early):
+            raise TraceError(f"job {one.job_ids[early[0]]} started before it was submitted")
+    wait_s = np.concatenate([s.wait_s[s.warmup :] for s in schedules])
+    slowdown = np.concatenate([s.slowdown[s.warmup :] for s in schedules])
+    jct_s = np.concatenate([(s.end_s - s.submit_s)[s.warmup :] for s in schedules])
+    p95, p99 = np.percentile(wait_s, [95, 99])
     return Scores(
         wait_s=float(wait_s.mean()),
-        wait_p50_s=float(p50),
         wait_p95_s=float(p95),
         wait_p99_s=float(p99),
         wait_max_s=float(wait_s.max()),
@@ -123,10 +113,6 @@ def score(schedules: Sequence[Schedule], cluster_gpus: int) -> Scores:
         decisions=sum(s.decisions for s in schedules),
         writes=sum(s.writes for s in schedules),
         elapsed_s=sum(s.elapsed_s for s in schedules),
-        fairness_users=jain(list(by_user.values())),
-        worst_user=worst,
-        worst_user_bsld=by_user[worst],
-        fairness_partitions=jain(list(_means(partitions, slowdown).values())),
     )
 
 
@@ -138,119 +124,12 @@ def utilisation(schedule: Schedule, cluster_gpus: int) -> float:
     return float(((used_s * schedule.gpus).sum() + schedule.lost_gpu_s) / whole) if whole else 0.0
 
 
-def fragmentation(schedule: Schedule, cluster: Cluster) -> tuple[FloatArray, FloatArray]:
-    """(times, levels) of `cff` of core/features: each level holds from its time to the next one.
-
-    1 - sum(f^2 / G) / sum(f) over nodes with f of G GPUs free; 0 when every free GPU stands on an
-    otherwise free node or none is free.
-    """
-    total = np.array([n.total.gpus for n in cluster.nodes], dtype=np.float64)
-    column = {n.name: i for i, n in enumerate(cluster.nodes)}
-    taken = [
-        (job, column[NodeName(part.rpartition(":")[0])], int(part.rpartition(":")[2]))
-        for job, text in enumerate(schedule.nodes)
-        for part in text.split("|")
-    ]
-    job, node, gpus = np.array([row for row in taken if row[2]], dtype=np.int64).reshape(-1, 3).T
-    at = np.concatenate([schedule.start_s[job], schedule.end_s[job]])
-    node, change = np.tile(node, 2), np.concatenate([-gpus, gpus])
-    order = np.lexsort((at, node))
-    at, node, change = at[order], node[order], change[order]
-    run, first = np.cumsum(change), np.searchsorted(node, node)
-    free = total[node] + run - (run - change)[first]  # of the node, after each change
-    squares = (free**2 - (free - change) ** 2) / total[node]
-    times, moment = np.unique(at, return_inverse=True)
-    all_free = total.sum() + np.cumsum(np.bincount(moment, change))
-    whole = total.sum() + np.cumsum(np.bincount(moment, squares))
-    scraps = np.maximum(0.0, 1.0 - whole / np.maximum(all_free, 1.0))
-    return times, np.where(all_free > 0, scraps, 0.0)
-
-
-def mean_fragmentation(schedules: Sequence[Schedule], cluster: Cluster) -> float:
-    """Time-weighted mean from the first start to the last end, and then over the windows."""
-    means = []
-    for schedule in schedules:
-        times, levels = fragmentation(schedule, cluster)
-        spans = np.diff(times)
-        means.append(float((levels[:-1] * spans).sum() / spans.sum()) if len(spans) else 0.0)
-    return float(np.mean(means))
-
-
-def jain(values: Sequence[float]) -> float:
-    """Jain's index: 1 when all are equal, 1/n when one has everything."""
-    x = np.asarray(values, dtype=np.float64)
-    return float(x.sum() ** 2 / (len(x) * (x * x).sum()))
-
-
-def bound(schedules: Sequence[Schedule], cluster_gpus: int) -> tuple[float, float]:
-    """Lower bounds on (mean wait, mean JCT) of the scored jobs of all windows, whatever the order.
-
-    Preemptive shortest-remaining-work-first on one machine as fast as all GPUs together is the
-    best that work alone allows; no job can take less than its own run. Jobs run as long as they
-    did in the schedule. Jobs that are not scored are dropped, which can only shorten the others.
-    """
-    wait_s, jct_s, jobs = 0.0, 0.0, 0
-    for schedule in schedules:
-        scored = slice(schedule.warmup, None)
-        runs_s, submit_s = (schedule.end_s - schedule.start_s)[scored], schedule.submit_s[scored]
-        ends_s = _srpt_ends(submit_s, runs_s * schedule.gpus[scored] / cluster_gpus)
-        total_s = max(float((ends_s - submit_s).sum()), float(runs_s.sum()))
-        jct_s, wait_s = jct_s + total_s, wait_s + total_s - float(runs_s.sum())
-        jobs += len(runs_s)
-    return wait_s / jobs, jct_s / jobs
-
-
-def _srpt_ends(submit_s: FloatArray, work_s: FloatArray) -> FloatArray:
-    ends = np.empty(len(submit_s))
-    left: list[tuple[float, int]] = []
-    now, arrived = -np.inf, 0  # a trace may begin before its epoch
-    while arrived < len(submit_s) or left:
-        if not left:
-            now = max(now, float(submit_s[arrived]))
-        while arrived < len(submit_s) and submit_s[arrived] <= now:
-            heapq.heappush(left, (float(work_s[arrived]), arrived))
-            arrived += 1
-        rest, job = heapq.heappop(left)
-        following = float(submit_s[arrived]) if arrived < len(submit_s) else np.inf
-        if now + rest <= following:
-            now += rest
-            ends[job] = now
-        else:
-            heapq.heappush(left, (rest - (following - now), job))
-            now = following
-    return ends
-
-
-def _check(schedule: Schedule) -> None:
-    missing = np.flatnonzero(~(np.isfinite(schedule.start_s) & np.isfinite(schedule.end_s)))
-    if len(missing):
-        raise ValueError(f"job {schedule.job_ids[missing[0]]} never ran: the run is void")
-    early = np.flatnonzero(schedule.start_s < schedule.submit_s)
-    if len(early):
-        raise ValueError(f"job {schedule.job_ids[early[0]]} started before it was submitted")
-
-
 def _span(schedule: Schedule) -> tuple[float, float]:
     scored = slice(schedule.warmup, None)
     return float(schedule.submit_s[scored].min()), float(schedule.end_s[scored].max())
 
 
-def _joined(parts: Sequence[FloatArray]) -> FloatArray:
-    return np.concatenate(parts)
-
-
-def _means(names: Sequence[str], values: FloatArray) -> dict[str, float]:
-    found, inverse = np.unique(np.asarray(names, dtype=object).astype(str), return_inverse=True)
-    sums = np.bincount(inverse, weights=values)
-    return dict(zip(found.tolist(), (sums / np.bincount(inverse)).tolist(), strict=True))
-
-
 # -- A comparison on paper: JSON, table rows, one line per job ------------------------------------
-
-
-CONTRACT = (*METRICS, "jobs", "decisions", "writes", "elapsed_s")
-"""The keys of a policy in `rltuned simulate --json`."""
-JOB_COLUMNS = ("policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes")
 
 
 def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> dict[str, Scores]:
@@ -259,33 +138,17 @@ def scores_of(played: Mapping[str, Sequence[Schedule]], cluster_gpus: int) -> di
     first = next(iter(sets.values()))
     if any(ids != first for ids in sets.values()):
         raise TraceError("the policies did not run the same jobs: nothing can be compared")
-    try:
-        return {name: score(schedules, cluster_gpus) for name, schedules in played.items()}
-    except ValueError as error:
-        raise TraceError(str(error)) from error
+    return {name: score(schedules, cluster_gpus) for name, schedules in played.items()}
 
 
 def document(
-    played: Mapping[str, Sequence[Schedule]],
-    cluster: Cluster,
-    *,
-    skipped: int = 0,
-    details: bool = False,
+    played: Mapping[str, Sequence[Schedule]], cluster: Cluster, *, skipped: int = 0
 ) -> dict[str, object]:
-    """What `rltuned simulate --json` prints; details add every figure and the lower bound."""
+    """What `rltuned simulate --json` prints."""
     scores = scores_of(played, cluster.gpus)
-    figures = {n: {key: getattr(s, key) for key in CONTRACT} for n, s in scores.items()}
-    if details:
-        for name, schedules in played.items():
-            scraps = mean_fragmentation(schedules, cluster)
-            figures[name] = asdict(scores[name]) | {"fragmentation": scraps}
+    figures = {name: asdict(one) for name, one in scores.items()}
     whole: dict[str, object] = {"jobs": next(iter(scores.values())).jobs, "policies": figures}
-    if skipped:
-        whole["skipped_impossible"] = skipped
-    if details:
-        wait_s, jct_s = bound(next(iter(played.values())), cluster.gpus)
-        whole["bound"] = {"wait_s": wait_s, "jct_s": jct_s}
-    return whole
+    return whole | ({"skipped_impossible": skipped} if skipped else {})
 
 
 def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:
@@ -293,7 +156,7 @@ def write_jobs(played: Mapping[str, Sequence[Schedule]], path: Path) -> None:
     try:
         with path.open("w", encoding="utf-8", newline="") as out:
             writer = csv.writer(out, lineterminator="\n")
-            writer.writerow(JOB_COLUMNS)
+            writer.writerow(["policy", "window", "job_id", "submit_s", "start_s", "end_s", "nodes"])
             writer.writerows(_rows(played))
     except OSError as error:
         raise TraceError(f"{path}: cannot be written: {error.strerror}") from error

@@ -42,8 +42,8 @@ from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import LAYERS, NetworkPolicy
 from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
 from rltuned.policies.predictor import Predictor
-from rltuned.sim.dispatch import AGE_ONLY, FIRST_PRIORITY, Whole
 from rltuned.sim.trace import TraceJob
+from rltuned.sim.world import AGE_ONLY, FIRST_PRIORITY
 
 # What a scheduler may know of the run times of a trace's jobs: their kinds, and a predictor.
 
@@ -127,7 +127,7 @@ def layers_of(predictor: Predictor) -> Layers:
     return Layers(*arrays)
 
 
-FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR, "fit_first": FIT}
+FORMULAS = {"wfp3": WFP3, "unicep": UNICEP, "f1": F1, "multifactor": MULTIFACTOR}
 FORESEEING = {"qssf": QSSF, "delay": rules.PLAN}
 """Rules that go by predicted run times where there is a predictor, else by the limits."""
 TIER = 2.0**33
@@ -151,24 +151,21 @@ def at_events(
     policy: Policy | str, scenario: Scenario, order: Order | None
 ) -> tuple[Ranking, Eyes]:
     """A policy, or its name, at every event; order None = its pure order. Raises KeyError."""
-    if isinstance(policy, NetworkPolicy):
-        ranking = _dynamic(NET, scenario, order, BASELINES["delay"])
-        return ranking, _eyes(policy, scenario, pure=order is None)
-    policy = policy if isinstance(policy, str) else policy.name
-    is_pure = order is None or policy in FUTURE or _asks_nothing(policy)
-    if policy in FORESEEING and scenario.predictor is not None:
-        return _dynamic(FORESEEING[policy], scenario, order), NO_EYES
-    if policy == "fit_first":
-        return _dynamic(FIT, scenario, order), _eyes(None, scenario)
-    if not is_pure and order is not None:
-        return _dynamic(STATIC, scenario, order, rule=BASELINES[policy]), NO_EYES
-    rule = FORMULAS.get(policy, FIXED)
-    ranking = _plain(scenario)._replace(rule=rule)
-    if rule == FIXED:
-        ranking = ranking._replace(key=_fixed_keys(policy, scenario))
-    if rule == F1:
-        ranking = ranking._replace(constants=np.array([F1_EPOCH_S, 1.0]))
-    return ranking, NO_EYES
+    policy = BASELINES.get(policy, policy) if isinstance(policy, str) else policy
+    name, plain = policy if isinstance(policy, str) else policy.name, _plain(scenario)
+    is_pure = order is None or name in FUTURE or _asks_nothing(name)
+    by_memory = name in FORESEEING and scenario.predictor is not None
+    if isinstance(policy, NetworkPolicy) or by_memory or name == "fit_first" or not is_pure:
+        bounds = DEFAULT if order is None else order
+        rule, demand, known, eyes = _wish(policy, scenario, bounds, pure=order is None)
+        if order is None and rule == FIT:  # whether a job fits needs no memory
+            known = NOTHING_KNOWN
+        bounded = order is not None
+        return plain._replace(rule=rule, known=known, demand=demand, bounded=bounded), eyes
+    if name in FORMULAS:
+        constants = np.array([F1_EPOCH_S, 1.0]) if name == "f1" else plain.constants
+        return plain._replace(rule=FORMULAS[name], constants=constants), NO_EYES
+    return plain._replace(key=_fixed_keys(name, scenario)), NO_EYES
 
 
 def in_cycles(
@@ -220,7 +217,8 @@ def slurms_order(scenario: Scenario) -> Ranking:
     ranking, natural = _plain(scenario), scenario.rules.natural
     if natural.kind == "fcfs":
         number = FIRST_PRIORITY - np.arange(len(scenario), dtype=np.int64)
-        return ranking._replace(value=number, key=_origin(scenario) - number)
+        key = _origin(scenario) - number
+        return ranking._replace(value=number, key=key, constants=np.zeros(2))
     if natural == AGE_ONLY:
         return ranking._replace(key=_origin(scenario))
     return ranking._replace(rule=MULTIFACTOR, ahead=_tiers(scenario) * TIER)
@@ -261,20 +259,29 @@ def _promised(scenario: Scenario, classes: Sequence[SlaClass]) -> BoolArray:
 
 
 def _wish(
-    policy: Policy | str, scenario: Scenario, order: Order
+    policy: Policy | str, scenario: Scenario, order: Order, *, pure: bool = False
 ) -> tuple[int, Demand, RunTimes, Eyes]:
-    """A policy's rule, what it may ask for, its memory and its eyes."""
+    """A policy's rule, what it may ask for, its memory and its eyes. Raises KeyError: it is another
+    package's; ValueError: a network corrects no rule, so that there is nothing to bound (pure: or
+    to be without).
+    """
+    known, eyes, predictor = NOTHING_KNOWN, NO_EYES, scenario.predictor
+    if predictor is not None:
+        known = known_of(scenario.jobs, predictor, scenario.prepared.size)
     if isinstance(policy, NetworkPolicy):
-        demand = scenario.demand(order, BASELINES["delay"])
-        return NET, demand, _known(scenario), _eyes(policy, scenario)
+        if not (pure or policy.network.corrects):
+            raise ValueError(f"{policy.name} corrects no rule: it is played without bounds alone")
+        eyes = eyes_on(scenario.sight, scenario.prepared, net_of(policy.network))
+        return NET, scenario.demand(order, BASELINES["delay"]), known, eyes
     if not isinstance(policy, Baseline):
         raise KeyError(policy)
-    if policy.name in FORESEEING and scenario.predictor is not None:
-        return FORESEEING[policy.name], scenario.demand(order), _known(scenario), NO_EYES
+    if policy.name in FORESEEING and predictor is not None:
+        return FORESEEING[policy.name], scenario.demand(order), known, eyes
     if policy.name == "fit_first":
-        return FIT, scenario.demand(order), _known(scenario), _eyes(None, scenario)
-    known = NOTHING_KNOWN if _asks_nothing(policy.name) else _known(scenario)
-    return STATIC, scenario.demand(order, policy), known, NO_EYES
+        eyes = eyes_on(scenario.sight, scenario.prepared)
+        return FIT, scenario.demand(order), known, eyes
+    known = NOTHING_KNOWN if _asks_nothing(policy.name) else known
+    return STATIC, scenario.demand(order, policy), known, eyes
 
 
 def _asks_nothing(policy: str) -> bool:
@@ -287,45 +294,9 @@ def ruled(scenario: Scenario, order: Order) -> Ranking:
     return _plain(scenario)._replace(demand=scenario.demand(order, BASELINES["delay"]))
 
 
-def _known(scenario: Scenario) -> RunTimes:
-    return (
-        NOTHING_KNOWN
-        if scenario.predictor is None
-        else known_of(scenario.jobs, scenario.predictor, scenario.prepared.size)
-    )
-
-
-def _eyes(actor: NetworkPolicy | None, scenario: Scenario, *, pure: bool = False) -> Eyes:
-    """What an actor sees; None: only what fits. Raises ValueError: it corrects no rule, so that
-    there is nothing to bound.
-    """
-    prepared = scenario.prepared
-    sight = scenario.sight
-    if actor is None:
-        return eyes_on(sight, prepared)
-    if not (pure or actor.network.corrects):
-        raise ValueError(f"{actor.name} corrects no rule: it is played without bounds alone")
-    return eyes_on(sight, prepared, net_of(actor.network))
-
-
-def _dynamic(
-    rule_code: int,
-    scenario: Scenario,
-    order: Order | None,
-    rule: Baseline | None = None,
-) -> Ranking:
-    """At every event; order None = the pure order, which whether a job fits needs no memory for."""
-    known = NOTHING_KNOWN if order is None and rule_code == FIT else _known(scenario)
-    demand = scenario.demand(DEFAULT if order is None else order, rule)
-    bounded = order is not None
-    return _plain(scenario)._replace(rule=rule_code, known=known, demand=demand, bounded=bounded)
-
-
 def _plain(scenario: Scenario) -> Ranking:
     """First come, first served, with Slurm's points beside it."""
-    natural, cluster, count = scenario.rules.natural, scenario.cluster, len(scenario)
-    cpus = sum(n.total.cpus for n in cluster.nodes)
-    whole = Whole(cluster.gpus, cpus, len(cluster.nodes))
+    natural, whole, count = scenario.rules.natural, scenario.cluster.whole, len(scenario)
     shares = np.array(
         [natural.size(r.total, r.nodes, whole) for r in scenario.prepared.requests],
         dtype=np.float64,

@@ -1,5 +1,7 @@
 """A scenario played by the kernel: who orders, and what came of it."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -8,7 +10,7 @@ import numpy as np
 from rltuned.core.pools import numbered
 from rltuned.core.slurm_plan import NodeSpace, empty_plan, planned_limits_s
 from rltuned.domain.cluster import Partition, Resources
-from rltuned.domain.units import GpuType, NodeName
+from rltuned.domain.units import GpuType, JobId, NodeName
 from rltuned.errors import TraceError
 from rltuned.lab.kernel import loop
 from rltuned.lab.kernel.compiler import FloatArray, IntArray
@@ -18,11 +20,10 @@ from rltuned.lab.kernel.loop import Faults, Log
 from rltuned.lab.kernel.ranking import FIXED, NO_EYES, Eyes, Ranking
 from rltuned.lab.kernel.run_times import NOTHING_KNOWN
 from rltuned.lab.kernel.state import NO_PLAN, Setup, Shares, Slurm, empty_queue, empty_state
-from rltuned.lab.replay.protocol import watched
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.sim.cluster import Cluster, idle_node
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import NodeFault
+from rltuned.sim.world import NodeFault, World
 
 CHANGES = {NodeFault.FAIL: loop.FAIL, NodeFault.DRAIN: loop.DRAIN, NodeFault.RESUME: loop.RESUME}
 
@@ -43,6 +44,33 @@ class Played:
     cycles: Log
     writes: IntArray
     lost_gpu_s: float
+
+
+def played_by(
+    world: World, decisions: int, written: Mapping[JobId, int], cycles: Log | None = None
+) -> Played:
+    """What a world of objects left behind at its end."""
+    runs, offset = [world.finished[n] for n in range(1, len(world.jobs) + 1)], [0]
+    taken: list[tuple[int, int]] = []
+    place = {node.name: at for at, node in enumerate(world.cluster.nodes)}
+    for run in runs:
+        gpus = Counter[int]()
+        for share in run.shares:
+            gpus[place[share.node]] += share.taken.gpus
+        taken += gpus.items()
+        offset.append(len(taken))
+    node, gpus_of = np.array(taken, dtype=np.int64).reshape(-1, 2).T
+    nothing = np.zeros(0, dtype=np.int64)
+    return Played(
+        start_s=np.array([run.started_at for run in runs]),
+        end_s=np.array([run.ended_at for run in runs]),
+        offset=np.array(offset),
+        shares=Shares(node, nothing, gpus_of, nothing, nothing),
+        decisions=decisions,
+        cycles=cycles or [],
+        writes=np.array([written.get(JobId(n), 0) for n in range(1, len(runs) + 1)]),
+        lost_gpu_s=world.lost_gpu_s,
+    )
 
 
 @cache
@@ -126,10 +154,7 @@ def run(
     state = empty_state(setup.hardware, setup.shapes, jobs, plan_for(setup))
     arrive_s = jobs.submit_s if arrive_s is None else arrive_s
     queue = empty_queue(setup, ranking.key, arrive_s, fixed=ranking.rule == FIXED)
-    passes, log = watched(
-        lambda: loop.play(setup, state, ranking, queue, cycles, eyes, faults),
-        lambda: float(np.mean(~np.isnan(state.start_s))),
-    )
+    passes, log = loop.play(setup, state, ranking, queue, cycles, eyes, faults)
     stuck = np.flatnonzero(np.isnan(state.start_s))
     if len(stuck):
         down = ": the nodes they need are down or drained to the end" if len(faults.at_s) else ""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rltuned.core.capacity import Capacity
-from rltuned.core.cluster import BoolArray
 from rltuned.core.features import encode
 from rltuned.core.placement import ceil_div, width
 from rltuned.core.pools import Sizes, units_of
@@ -54,34 +53,31 @@ class Prepared:
 
 def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
     """Turn objects into arrays. Raises TraceError: a job can never run on this cluster."""
-    empty = EmptyCluster(cluster)
-    names, capacity = [p.name for p in cluster.partitions], empty.capacity
-    by_name = {p.name: p for p in cluster.partitions}
+    empty, by_name = EmptyCluster(cluster), {p.name: p for p in cluster.partitions}
+    names, capacity = list(by_name), empty.capacity
     row_of: dict[object, int] = {}
     known: dict[tuple[int, str], tuple[int, Request]] = {}
     found: list[tuple[Request, str]] = []
-    shape = np.empty(len(jobs), dtype=np.int64)
-    requests, kept = [], []
+    shape, requests, kept = np.empty(len(jobs), dtype=np.int64), list[Request](), list[Request]()
     for i, job in enumerate(jobs):
-        why = empty.why_not(job)
-        if why is not None:
+        if why := empty.why_not(job):
             raise TraceError(f"job {job.job_id} can never run on {cluster.name}: {why}")
         partition = job.partition or cluster.default_partition
         request = job.request()
         kept.append(request)  # alive, so that its id stays its own
         if (id(request), partition) not in known:
             asked = in_partition(request, by_name[partition])
-            total = asked.total
-            amounts = (total.gpus, total.cpus, total.mem_mib)
-            key = (amounts, asked.gpu_types, asked.nodes, asked.exclusive, partition)
+            key = (asked.total, asked.gpu_types, asked.nodes, asked.exclusive, partition)
             if key not in row_of:
                 row_of[key] = len(found)
                 found.append((asked, partition))
             known[id(request), partition] = (row_of[key], asked)
         shape[i], asked = known[id(request), partition]
         requests.append(asked)
-    shapes = _shapes(found, names, capacity)
-    sizes, (pools, units) = _sizes(found, capacity), _pools(found, capacity)
+    shapes, sizes = _shapes(found, names, capacity), Sizes(capacity)
+    size = np.array([sizes.of(request, (name,)) for request, name in found], dtype=np.float64)
+    pools = [((name,), capacity.accepted(request)) for request, name in found]
+    units = [units_of(*pool, capacity) for pool in dict.fromkeys(pools)]
     factors = np.array([p.priority_factor for p in cluster.partitions], dtype=np.float64)
     return Prepared(
         _hardware(capacity, names),
@@ -90,23 +86,10 @@ def prepare(cluster: Cluster, jobs: Sequence[TraceJob]) -> Prepared:
         tuple(requests),
         (factors / max(1.0, factors.max()))[shapes.partition[shape]],
         max(1, cluster.gpus),
-        sizes[shape],
-        pools[shape],
-        units,
+        size[shape],
+        _ints(_numbered(pools))[shape],
+        np.array(units).reshape(len(units), -1),
     )
-
-
-def _sizes(found: Sequence[tuple[Request, str]], capacity: Capacity) -> FloatArray:
-    """(S,) m of core/backlog."""
-    sizes = Sizes(capacity)
-    return np.array([sizes.of(request, (name,)) for request, name in found], dtype=np.float64)
-
-
-def _pools(found: Sequence[tuple[Request, str]], capacity: Capacity) -> tuple[IntArray, FloatArray]:
-    """(S,) the pool of each shape, and (P, N) as core/pools.units_of."""
-    keys = [((name,), capacity.accepted(request)) for request, name in found]
-    units = [units_of(*key, capacity) for key in dict.fromkeys(keys)]
-    return _ints(_numbered(keys)), np.array(units).reshape(len(units), -1)
 
 
 def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:
@@ -123,17 +106,25 @@ def _hardware(capacity: Capacity, names: Sequence[str]) -> Hardware:
 def _shapes(
     found: Sequence[tuple[Request, str]], names: Sequence[str], capacity: Capacity
 ) -> Shapes:
-    widths, accepts = [], np.zeros((len(found), len(capacity.gpu_types) + 1), dtype=bool)
-    for i, (request, partition) in enumerate(found):
+    need, accepts = [], np.zeros((len(found), len(capacity.gpu_types) + 1), dtype=bool)
+    families: list[object] = []
+    for at, (request, partition) in enumerate(found):
+        total = request.total
         count, rows = width(request, capacity.members_of((partition,)), capacity)
-        widths.append(count)
-        accepts[i, list(rows)] = True
-    need = [(r.total, w) for (r, _), w in zip(found, widths, strict=True)]
+        need.append((total, count))
+        accepts[at, list(rows)] = True
+        # shapes that ask the same of each node are one family, see kernel/state.Shapes
+        family: object = at
+        even = not (total.gpus % count or total.cpus % count or total.mem_mib % count)
+        if even and len(rows) == 1:
+            each = (total.gpus // count, total.cpus // count, total.mem_mib // count)
+            family = (*each, *rows, request.exclusive, partition)
+        families.append(family)
     return Shapes(
         gpus=_ints([t.gpus for t, _ in need]),
         cpus=_ints([t.cpus for t, _ in need]),
         mem_mib=_ints([t.mem_mib for t, _ in need]),
-        width=_ints(widths),
+        width=_ints([w for _, w in need]),
         accepts=accepts,
         low=_ints([t.gpus // w for t, w in need]),
         larger=_ints([t.gpus % w for t, w in need]),
@@ -141,24 +132,8 @@ def _shapes(
         mem_each=_ints([ceil_div(t.mem_mib, w) for t, w in need]),
         exclusive=np.array([r.exclusive for r, _ in found]),
         partition=_ints([names.index(p) for _, p in found]),
-        family=_ints(_families(found, widths, accepts)),
+        family=_ints(_numbered(families)),
     )
-
-
-def _families(
-    found: Sequence[tuple[Request, str]], widths: Sequence[int], accepts: BoolArray
-) -> list[int]:
-    """(S,) of the shapes that ask the same of each node one number; see kernel/state.Shapes."""
-    keys: list[object] = []
-    for at, ((request, partition), count) in enumerate(zip(found, widths, strict=True)):
-        total, types = request.total, accepts[at]
-        key: object = at
-        even = not (total.gpus % count or total.cpus % count or total.mem_mib % count)
-        if even and types.sum() == 1:
-            each = (total.gpus // count, total.cpus // count, total.mem_mib // count)
-            key = (*each, int(types.argmax()), request.exclusive, partition)
-        keys.append(key)
-    return _numbered(keys)
 
 
 def _numbered(keys: Sequence[object]) -> list[int]:
@@ -190,22 +165,18 @@ def _ints(values: Sequence[int]) -> IntArray:
 
 def sight_of(cluster: Cluster, jobs: Sequence[TraceJob], prepared: Prepared) -> StaticFeatures:
     """What never changes of a trace on a cluster."""
-    nodes, snapshot = cluster.nodes, idle(cluster)
+    snapshot, hardware, shapes = idle(cluster), prepared.hardware, prepared.jobs.shape
     capacity = Capacity.of(snapshot)
-    rows = len(capacity.gpu_types) + 1
-    partitions = [p.name for p in cluster.partitions]
-    shapes = prepared.jobs.shape
-    wanted = np.zeros((len(prepared.shapes.gpus), rows), dtype=bool)
-    firsts = np.unique(shapes, return_index=True)[1]
-    for job in firsts.tolist():
+    wanted = np.zeros((len(prepared.shapes.gpus), len(hardware.total.of_type)), dtype=bool)
+    for job in np.unique(shapes, return_index=True)[1].tolist():
         wanted[shapes[job], list(capacity.accepted(prepared.requests[job]))] = True
-    member = np.array([capacity.members_of((p,)) for p in partitions])
-    has = np.vstack([capacity.total.of_type[:-1] > 0, np.ones(len(nodes), dtype=bool)])
+    member = hardware.member.astype(np.int64)
+    has = np.vstack([hardware.total.of_type[:-1] > 0, np.ones(len(cluster.nodes), dtype=bool)])
     return StaticFeatures(
         wanted=wanted,
-        all_gpus=member.astype(np.int64) @ capacity.total.of_type.T,
-        nodes=member.astype(np.int64) @ has.T.astype(np.int64),
-        fixed=_fixed(jobs, prepared, partitions, snapshot),
+        all_gpus=member @ hardware.total.of_type.T,
+        nodes=member @ has.T.astype(np.int64),
+        fixed=_fixed(jobs, prepared, [p.name for p in cluster.partitions], snapshot),
     )
 
 

@@ -1,14 +1,7 @@
 """How a comparison is run: who ranks, when, and within which bounds; and policies by name."""
 
-import math
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal
 
 from rltuned.core.decide import Knobs
 from rltuned.core.milp import Solver, Tuning
@@ -58,10 +51,6 @@ class Protocol:
         """The bounds; None = there are none."""
         return self.knobs.order if self.bounded else None
 
-    def __post_init__(self) -> None:
-        if not (self.interval_s > 0 and math.isfinite(self.interval_s)):
-            raise ValueError(f"an interval must be seconds > 0, not {self.interval_s}")
-
 
 DAEMON: Final = Protocol("cycle", 60.0, knobs=Knobs(Scope(max_writes_per_hour=30), top_k=0))
 """How the daemon runs with default settings; a test holds it to rltuned/settings."""
@@ -100,38 +89,3 @@ def policy_of(name: str, trust: float = 1.0) -> Policy | str:
     if name in BASELINES or name.startswith((MODEL_PREFIX, PLUGIN_PREFIX)):
         return policy_named(name, trust=trust)
     raise TraceError(f"no policy {name!r}; {hint(name, BY_DEFAULT, *FUTURE)}")
-
-
-T = TypeVar("T")
-Watcher = Callable[[float, float], None]
-"""Called during a play with the part of its jobs that have started, and about how many seconds are
-left if the others take as long."""
-
-
-LOOK_S: Final = 2.0
-_WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-
-
-@contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    """Let a watcher know of the plays in here that take longer than LOOK_S."""
-    token = _WATCHER.set(watcher)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
-
-
-def watched(play: Callable[[], T], part: Callable[[], float]) -> T:
-    """What a play returns. part: how much of it is done, asked for meanwhile."""
-    watcher = _WATCHER.get()
-    if watcher is None:
-        return play()
-    began = time.perf_counter()
-    with ThreadPoolExecutor(1) as thread:
-        played = thread.submit(play)
-        while not wait_for([played], LOOK_S).done:
-            done = part()
-            if done > 0.0:
-                watcher(done, (time.perf_counter() - began) * (1.0 - done) / done)
-        return played.result()

@@ -1,101 +1,23 @@
 """Traces under policies: choose scenarios, play each, and keep what became of every job."""
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice, pairwise
-from typing import TypeVar
+from itertools import pairwise
 
 import numpy as np
 
-from rltuned.core.decide import Policy
-from rltuned.core.memory import Job, RunTimeMemory, key_of
-from rltuned.core.pools import Sizes
-from rltuned.domain.jobs import JobRun, RunningJob, Share
-from rltuned.domain.kinds import Kinds
-from rltuned.domain.snapshot import RunTimes, Snapshot
-from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import TraceError
 from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import FloatArray, Schedule
 from rltuned.lab.replay.orders import play
-from rltuned.lab.replay.play import Played, load
+from rltuned.lab.replay.play import Played, load, played_by
 from rltuned.lab.replay.protocol import BY_DEFAULT, FUTURE, Protocol, by_default, policy_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.plugins import Plugin
-from rltuned.policies.predictor import Predictor, feed
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import AGE_ONLY, Natural
-from rltuned.sim.trace import EmptyCluster, TraceJob, in_partition
-from rltuned.sim.world import Fault, Rules, World
-
-Seen = TypeVar("Seen", bound=Job)
-
-
-def play_decided(
-    world: World, policy: Policy, protocol: Protocol, learning: "Learning | None" = None
-) -> DecidedWorld:
-    """Play to the end of the last job. learning: of the same world. Raises TraceError: a job can
-    never start.
-    """
-    decided = DecidedWorld(world, protocol)
-    while (snapshot := decided.due()) is not None:
-        decided.decide(snapshot, policy, {} if learning is None else learning.predicted(snapshot))
-    return decided
-
-
-def play_plugged(scenario: "Scenario", policy: Policy, protocol: Protocol) -> DecidedWorld:
-    """Play a policy of another package, with the run times that a daemon predicts. Raises
-    TraceError: a job can never start; PolicyError: the package's code fails.
-    """
-    world, predictor = scenario.world(), protocol.predictor
-    learning = None if predictor is None else Learning(world, scenario.jobs, predictor)
-    return play_decided(world, policy, protocol, learning)
-
-
-class Learning:
-    """What a daemon learns of run times from look to look. jobs: numbered from 1."""
-
-    def __init__(self, world: World, jobs: Sequence[TraceJob], predictor: Predictor) -> None:
-        self._world, self._jobs = world, jobs
-        self._memory = RunTimeMemory(predictor.logits)
-        self._memory.size_of = Sizes(world.capacity).of
-        self._partitions = {p.name: p for p in world.cluster.partitions}
-        names = dict.fromkeys(["", *(job.name for job in jobs)])
-        self._kinds = {name: Kinds(name=number) for number, name in enumerate(names)}
-        self._ended = 0
-
-    def predicted(self, snapshot: Snapshot) -> RunTimes:
-        """Of the waiting jobs of a look."""
-        ended = list(self._ends())
-        here: list[Job] = [*snapshot.pending, *snapshot.running, *(run.job for run in ended)]
-        came, started = self._memory.news({key_of(job): job for job in here})
-        feed(self._memory, map(self._dressed, came), map(self._dressed, started), ended)
-        return self._memory.predicted(snapshot.pending)
-
-    def _ends(self) -> Iterator[JobRun]:
-        """Since the last look."""
-        done = list(islice(self._world.finished.values(), self._ended, None))
-        self._ended += len(done)
-        for one in done:
-            job, name = one.job, one.job.partition or self._world.cluster.default_partition
-            run = RunningJob(
-                job_id=JobId(one.number),
-                started_at=UnixTime(one.started_at),
-                request=in_partition(job.request(), self._partitions[name]),
-                shares=(),
-                partition=name,
-                user=job.user,
-                account=job.account,
-                submitted_at=UnixTime(job.submit_s),
-            )
-            yield JobRun(self._dressed(run), UnixTime(one.ended_at))
-
-    def _dressed(self, job: Seen) -> Seen:
-        """With what the world does not show of it."""
-        of = self._jobs[job.job_id - 1]
-        return replace(job, qos=of.qos, kinds=self._kinds[of.name])
+from rltuned.sim.trace import EmptyCluster, TraceJob
+from rltuned.sim.world import AGE_ONLY, Fault, Natural, Rules
 
 
 def whole(
@@ -108,9 +30,9 @@ def whole(
     warmup: int = 0,
 ) -> tuple[Scenario, ...]:
     """All jobs, or the first few, as one scenario."""
-    chosen = jobs if first is None else jobs[:first]
-    if first is not None and (first < 1 or first > len(jobs)):
+    if first is not None and not 1 <= first <= len(jobs):
         raise TraceError(f"--first {first}: the trace has {len(jobs)} jobs")
+    chosen = jobs[:first]
     _check_warmup(warmup, len(chosen))
     return (Scenario.of(cluster, chosen, rules, faults, warmup=warmup),)
 
@@ -127,7 +49,7 @@ def windows(
     warmup: int = 0,
 ) -> tuple[Scenario, ...]:
     """Windows of consecutive jobs at random places, disjoint if possible. Raises TraceError."""
-    if count < 1 or size < 1 or size > len(jobs):
+    if count < 1 or not 1 <= size <= len(jobs):
         raise TraceError(
             f"{count} windows of {size} jobs cannot be cut from a trace of {len(jobs)} jobs"
         )
@@ -136,8 +58,7 @@ def windows(
     spare = len(jobs) - count * size
     if spare >= 0:
         # gaps between windows are what is left over, dealt out at random
-        cuts = np.sort(rng.integers(0, spare + 1, size=count))
-        starts = cuts + size * np.arange(count)
+        starts = np.sort(rng.integers(0, spare + 1, size=count)) + size * np.arange(count)
     else:
         starts = np.sort(rng.integers(0, len(jobs) - size + 1, size=count))
     return tuple(
@@ -180,57 +101,30 @@ def simulate(scenario: Scenario, policy: str, protocol: Protocol, trust: float =
         scenario = scenario.ordered_by(replace(own, kind="multifactor"))
     if policy == BY_DEFAULT:
         protocol = by_default(protocol)
-    chosen = policy_of(policy, trust)
-    if protocol.is_joint and isinstance(chosen, str):
-        raise TraceError(f"policy {policy!r} exists in placement pack or spread only")
-    if isinstance(chosen, Plugin) and protocol.mode != "cycle":
-        raise TraceError(f"policy {policy!r} plays with --mode cycle only")
-    began = time.perf_counter()
-    if isinstance(chosen, Plugin) or (protocol.is_joint and not isinstance(chosen, str)):
-        decided = (
-            play_plugged(scenario, chosen, protocol)
-            if isinstance(chosen, Plugin)
-            else play_decided(scenario.world(), chosen, protocol)
-        )
-        return schedule_of(
-            decided.world, scenario, began, decisions=decided.decisions, writes=decided.writes
-        )
-    if protocol.mode == "cycle" and chosen in FUTURE:
-        raise TraceError(f"policy {policy!r} exists in event mode only")
-    if protocol.mode == "cycle" and not protocol.bounded:
-        raise TraceError("--bounds off: the daemon has bounds; a pure order exists in event mode")
-    load()
-    began = time.perf_counter()
-    return schedule_of_run(play(chosen, scenario, protocol), scenario, began)
+    chosen, cycles = policy_of(policy, trust), protocol.mode == "cycle"
+    for wrong, why in (
+        (protocol.is_joint and isinstance(chosen, str), "exists in placement pack or spread only"),
+        (isinstance(chosen, Plugin) and not cycles, "plays with --mode cycle only"),
+        (cycles and chosen in FUTURE, "exists in event mode only"),
+    ):
+        if wrong:
+            raise TraceError(f"policy {policy!r} {why}")
+    if isinstance(chosen, str) or not (protocol.is_joint or isinstance(chosen, Plugin)):
+        if cycles and not protocol.bounded:
+            raise TraceError(
+                "--bounds off: the daemon has bounds; a pure order exists in event mode"
+            )
+        load()
+        began = time.perf_counter()
+        return schedule_of(play(chosen, scenario, protocol), scenario, began)
+    began, learns = time.perf_counter(), isinstance(chosen, Plugin)
+    decided = DecidedWorld(scenario.world(), protocol, learns=learns).play(chosen)
+    played = played_by(decided.world, decided.decisions, decided.written)
+    return schedule_of(played, scenario, began)
 
 
-def schedule_of(
-    world: World, scenario: Scenario, began: float, *, decisions: int, writes: int
-) -> Schedule:
-    """What a world of objects left behind; began: perf_counter at its start."""
-    records = [world.finished[number] for number in range(1, len(scenario) + 1)]
-    return scheduled(
-        scenario,
-        np.array([r.started_at for r in records]),
-        np.array([r.ended_at for r in records]),
-        nodes=tuple(nodes_text(r.shares) for r in records),
-        decisions=decisions,
-        elapsed_s=time.perf_counter() - began,
-        lost_gpu_s=world.lost_gpu_s,
-        writes=writes,
-    )
-
-
-def nodes_text(shares: Sequence[Share]) -> str:
-    """`p1:2|p2:2`: GPUs per node, by node name."""
-    gpus = Counter[str]()
-    for share in shares:
-        gpus[share.node] += share.taken.gpus
-    return "|".join(f"{node}:{gpus[node]}" for node in sorted(gpus))
-
-
-def schedule_of_run(played: Played, scenario: Scenario, began: float) -> Schedule:
-    """What the kernel left behind; began: perf_counter at its start."""
+def schedule_of(played: Played, scenario: Scenario, began: float) -> Schedule:
+    """What a play left behind; began: perf_counter at its start."""
     shares, names = played.shares, [node.name for node in scenario.cluster.nodes]
     by_name = np.argsort(np.argsort(np.array(names)))
     job = np.repeat(np.arange(len(scenario)), np.diff(played.offset))
@@ -243,10 +137,8 @@ def schedule_of_run(played: Played, scenario: Scenario, began: float) -> Schedul
         parts[first] if last == first + 1 else "|".join(parts[first:last])
         for first, last in pairwise(played.offset.tolist())
     ]
-    return scheduled(
-        scenario,
-        played.start_s,
-        played.end_s,
+    return replace(
+        scheduled(scenario, played.start_s, played.end_s),
         nodes=tuple(nodes),
         decisions=played.decisions,
         elapsed_s=time.perf_counter() - began,
@@ -255,34 +147,16 @@ def schedule_of_run(played: Played, scenario: Scenario, began: float) -> Schedul
     )
 
 
-def scheduled(
-    scenario: Scenario,
-    start_s: FloatArray,
-    end_s: FloatArray,
-    *,
-    nodes: tuple[str, ...] = (),
-    decisions: int = 0,
-    elapsed_s: float = 0.0,
-    lost_gpu_s: float = 0.0,
-    writes: int = 0,
-) -> Schedule:
+def scheduled(scenario: Scenario, start_s: FloatArray, end_s: FloatArray) -> Schedule:
     """What the metrics are computed from. start_s, end_s: (n,)."""
-    jobs, usual = scenario.jobs, scenario.cluster.default_partition
     return Schedule(
-        job_ids=tuple(j.job_id for j in jobs),
+        job_ids=tuple(j.job_id for j in scenario.jobs),
         submit_s=scenario.submit_s,
         start_s=start_s,
         end_s=end_s,
         duration_s=scenario.duration_s,
-        gpus=np.array([j.gpus for j in jobs], dtype=np.float64),
-        users=tuple(j.user for j in jobs),
-        partitions=tuple(j.partition or usual for j in jobs),
-        nodes=nodes,
-        decisions=decisions,
-        elapsed_s=elapsed_s,
-        lost_gpu_s=lost_gpu_s,
+        gpus=np.array([j.gpus for j in scenario.jobs], dtype=np.float64),
         warmup=scenario.warmup,
-        writes=writes,
     )
 
 
@@ -292,15 +166,16 @@ def play_all(
     protocol: Protocol,
     trust: float = 1.0,
     *,
-    report: Callable[[str, int], None] = lambda _policy, _number: None,
+    report: Callable[[str, float], None] = lambda _policy, _part: None,
 ) -> dict[str, list[Schedule]]:
     """Play all of them under every policy: the same jobs, the same placement and backfill. report:
-    called after each play with the policy and the scenario's number.
+    called with the policy and the part of its scenarios that are played.
     """
     found: dict[str, list[Schedule]] = {}
     for policy in policies:
         found[policy] = []
         for number, scenario in enumerate(scenarios):
+            report(policy, number / len(scenarios))
             found[policy].append(simulate(scenario, policy, protocol, trust))
-            report(policy, number)
+        report(policy, 1.0)
     return found

@@ -33,9 +33,8 @@ from rltuned.lab.replay.trace_file import demand
 from rltuned.policies.actor import FIRST_OF_QUEUE, FIRST_QUANTILE
 from rltuned.policies.baselines import Baseline
 from rltuned.sim.cluster import Cluster
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.trace import TraceJob
-from rltuned.sim.world import Fault, Rules, World
+from rltuned.sim.world import Fault, Natural, Rules, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ import io
 import math
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ from rltuned.sim.limits import spearman
 from rltuned.sim.trace import Bad, Trace, TraceJob
 from rltuned.sim.world import Fault, NodeFault
 
+FloatArray = NDArray[np.float64]
 COLUMNS = (
     "job_id", "submit_s", "duration_s", "time_limit_s", "gpus", "gpu_type", "cpus", "mem_mib",
     "nodes", "partition", "user", "account", "qos", "exclusive", "status",
@@ -32,8 +34,12 @@ COLUMNS = (
 REQUIRED = ("job_id", "submit_s", "duration_s", "gpus")
 NAME = "name"
 """A further column, written where a job has one."""
+FAULT_COLUMNS = ("at_s", "node", "change")
 TYPE_SEPARATOR = "|"
 """Between the GPU types of a job that accepts several: `p100|k80`."""
+FLAGS: Final = {"": False, "0": False, "false": False, "no": False} | dict.fromkeys(
+    ("1", "true", "yes"), True
+)
 MOST = 2**40
 """GPUs, CPUs or MiB of a job are fewer: sums of their products with times stay exact."""
 UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -43,227 +49,33 @@ LATEST_S: Final = 1e11
 """The year 5138. A later time is in milliseconds, or is not a time."""
 SHOWN = 40
 """Characters of a cell that an error shows."""
+T = TypeVar("T")
 Row = Mapping[str, str]
 """One row of a table, by column."""
-
-
-def read_trace(path: Path) -> Trace:
-    """Read a trace CSV, plain or gzip. Raises TraceError: names file, line and field, where it is
-    no trace or has no usable job.
-    """
-    return parse_trace(read_text(path), str(path))
-
-
-def parse_trace(text: str, source: str) -> Trace:
-    """As `read_trace`, for the text of a file; source stands in the messages."""
-    notes, count, lines = _split_notes(text)
-    rows = csv_rows(lines, count + 1)
-    line, first = next(rows, (0, []))
-    if isinstance(first, Bad):
-        raise TraceError(f"{source}:{line}: {first.why}")
-    header = [name.strip() for name in first]
-    _check_header(header, source)
-    jobs: dict[str, TraceJob] = {}
-    bad: list[Bad] = []
-    for line, row in rows:
-        found = row if isinstance(row, Bad) else _job_of(line, row, header, jobs)
-        if isinstance(found, Bad):
-            bad.append(found)
-        else:
-            jobs[found.job_id] = found
-    if not jobs:
-        raise TraceError(f"{source}:{bad[0].line}: {bad[0].why}" if bad else f"{source}: no jobs")
-    ordered = sorted(jobs.values(), key=lambda job: job.submit_s)
-    return Trace(tuple(ordered), notes, tuple(bad))
-
-
-def _job_of(
-    line: int, row: list[str], header: list[str], known: Mapping[str, TraceJob]
-) -> TraceJob | Bad:
-    try:
-        job = _job(_cells(header, row))
-    except ValueError as error:
-        return Bad(line, str(error))
-    for name, seconds in (("submit_s", job.submit_s), ("duration_s", job.duration_s)):
-        if not abs(seconds) < LATEST_S:
-            return Bad(line, f"{name} is no time in seconds")
-    return Bad(line, f"job_id {job.job_id} stands twice") if job.job_id in known else job
-
-
-def _split_notes(text: str) -> tuple[dict[str, str], int, Iterator[str]]:
-    """The notes, how many lines they take, and the others."""
-    notes, count, lines = dict[str, str](), 0, lines_in(text)
-    for line in lines:
-        if not line.startswith("#") and line.strip():
-            break
-        count += 1
-        key, colon, value = line.lstrip("#").strip().partition(":")
-        if colon:
-            notes[key.strip()] = value.strip()
-    return notes, count, iter(lines[count:])
-
-
-def _check_header(header: list[str], source: str) -> None:
-    if not header:
-        raise TraceError(f"{source}: empty: no header row")
-    missing = [name for name in REQUIRED if name not in header]
-    if missing:
-        raise TraceError(
-            f"{source}: header: no column {missing[0]!r}; `rltuned traces convert` makes a trace "
-            "of published ones and of sacct's answer"
-        )
-    unknown = [name for name in header if name not in (*COLUMNS, NAME)]
-    if unknown:
-        raise TraceError(f"{source}: header: unknown column {unknown[0]!r}")
-    if len(set(header)) != len(header):
-        raise TraceError(f"{source}: header: a column stands twice")
-
-
-def _cells(header: list[str], row: list[str]) -> dict[str, str]:
-    if len(row) != len(header):
-        raise ValueError(f"{len(row)} fields, the header has {len(header)}")
-    return {name: cell.strip() for name, cell in zip(header, row, strict=True)}
-
-
-def _job(cells: dict[str, str]) -> TraceJob:
-    for name in REQUIRED:
-        if not cells[name]:
-            raise ValueError(f"{name} is empty")
-    cpus, mem_mib, nodes = (
-        whole(cells, name) if cells.get(name) else None for name in ("cpus", "mem_mib", "nodes")
-    )
-    types = cells.get("gpu_type", "")
-    return TraceJob(
-        job_id=cells["job_id"],
-        submit_s=number(cells, "submit_s"),
-        duration_s=number(cells, "duration_s"),
-        time_limit_s=number(cells, "time_limit_s") if cells.get("time_limit_s") else math.inf,
-        gpus=whole(cells, "gpus"),
-        gpu_types=tuple(t for t in types.split(TYPE_SEPARATOR) if t),
-        exclusive=_flag(cells, "exclusive"),
-        cpus=cpus,
-        mem_mib=mem_mib,
-        nodes=nodes,
-        **{k: cells.get(k, "") for k in ("partition", "user", "account", "qos", "status", NAME)},
-    )
-
-
-def whole(row: Row, name: str) -> int:
-    """A whole number >= 0 of a table. Raises ValueError: it is none."""
-    value = number(row, name)
-    if value < 0 or value != int(value):
-        raise ValueError(f"{name} is not a whole number >= 0: {row[name][:SHOWN]!r}")
-    if value >= MOST:
-        raise ValueError(f"{name} is more than any cluster has: {row[name][:SHOWN]!r}")
-    return int(value)
-
-
-def _flag(cells: dict[str, str], name: str) -> bool:
-    cell = cells.get(name, "").lower()
-    if cell in {"", "0", "false", "no"}:
-        return False
-    if cell in {"1", "true", "yes"}:
-        return True
-    raise ValueError(f"{name} must be 0 or 1, not {cell!r}")
-
-
-def write_trace(trace: Trace, path: Path) -> None:
-    """Write a trace CSV, .gz compressed; same trace, same bytes. Raises TraceError."""
-    text = io.StringIO(newline="")
-    dump_trace(trace, text)
-    data = text.getvalue().encode("utf-8")
-    try:
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def dump_trace(trace: Trace, out: TextIO) -> None:
-    """Write the text of a trace CSV."""
-    for key, value in trace.notes.items():
-        out.write(f"# {key}: {value}\n")
-    writer = csv.writer(out, lineterminator="\n")
-    named = any(job.name for job in trace.jobs)
-    writer.writerow((*COLUMNS, NAME) if named else COLUMNS)
-    writer.writerows((*_row(job), job.name) if named else _row(job) for job in trace.jobs)
-
-
-def _row(job: TraceJob) -> Sequence[str]:
-    return (
-        job.job_id,
-        number_text(job.submit_s),
-        number_text(job.duration_s),
-        "" if math.isinf(job.time_limit_s) else number_text(job.time_limit_s),
-        str(job.gpus),
-        TYPE_SEPARATOR.join(job.gpu_types),
-        "" if job.cpus is None else str(job.cpus),
-        "" if job.mem_mib is None else str(job.mem_mib),
-        "" if job.nodes is None else str(job.nodes),
-        job.partition,
-        job.user,
-        job.account,
-        job.qos,
-        "1" if job.exclusive else "0",
-        job.status,
-    )
-
-
-def number_text(value: float) -> str:
-    """Shortest text that reads back as the same number, without a needless `.0`."""
-    return str(int(value)) if value == int(value) else repr(float(value))
-
-
-def from_zero(jobs: Iterable[TraceJob]) -> tuple[TraceJob, ...]:
-    """The jobs with submit times counted from the first one."""
-    listed = tuple(jobs)
-    first = listed[0].submit_s if listed else 0.0
-    return tuple(replace(j, submit_s=j.submit_s - first) for j in listed)
-
-
-HEADER = ["at_s", "node", "change"]
-
-
-def read_faults(path: Path, bad: list[Bad]) -> tuple[Fault, ...]:
-    """A CSV of `at_s,node,change`: the trace's seconds; a hostlist; fail, drain or resume. bad:
-    takes rows that are none. Raises TraceError: it cannot be read, or has another header.
-    """
-    rows = csv_rows(lines_in(read_text(path)))
-    _, header = next(rows, (1, []))
-    if isinstance(header, Bad) or [c.strip() for c in header] != HEADER:
-        raise TraceError(f"{path}: the header must be {','.join(HEADER)}")
-    faults: list[Fault] = []
-    for line, row in rows:
-        if isinstance(row, Bad):
-            bad.append(row)
-            continue
-        try:
-            faults.extend(_faults(row, f"{path}:{line}"))
-        except ValueError as error:
-            bad.append(Bad(line, str(error)))
-    return tuple(faults)
-
-
-def _faults(row: list[str], where: str) -> list[Fault]:
-    if len(row) != len(HEADER):
-        raise ValueError(f"{len(row)} fields, the header has {len(HEADER)}")
-    at, node, change = (cell.strip() for cell in row)
-    at_s = number({"at_s": at}, "at_s")
-    return [Fault(at_s, name, NodeFault(change), where) for name in expand_hosts(node)]
+Rows = Iterable[tuple[int, Row | Bad]]
+"""With their lines."""
 
 
 # -- Rows of any text file -------------------------------------------------------------------------
+
+
+@contextmanager
+def text_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The bytes of a text file, plain or gzip. Raises TraceError: it cannot be read."""
+    try:
+        with unpacked(path) as file:
+            yield file
+    except (OSError, EOFError, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise TraceError(f"{path}: cannot be read: {why}") from error
 
 
 def read_text(path: Path) -> str:
     """A text file, plain or gzip. Bytes that are not UTF-8 appear as backslash escapes. Raises
     TraceError: it cannot be read.
     """
-    try:
-        with unpacked(path) as file:
-            raw = file.read()
-    except (OSError, EOFError, zlib.error) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise TraceError(f"{path}: cannot be read: {why}") from error
+    with text_bytes(path) as file:
+        raw = file.read()
     if raw[:2] in UTF_16:
         raise TraceError(f"{path}: is UTF-16 text; `iconv -f UTF-16 -t UTF-8` makes UTF-8 of it")
     return raw.decode("utf-8-sig", "backslashreplace")
@@ -274,7 +86,41 @@ def lines_in(text: str) -> list[str]:
     return io.StringIO(text, newline="").readlines()
 
 
-def csv_rows(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, list[str] | Bad]]:
+def table(
+    lines: Iterable[str],
+    source: str,
+    required: Iterable[str],
+    *,
+    header: tuple[str, ...] = (),
+    first: int = 1,
+) -> tuple[tuple[str, ...], Rows]:
+    """The columns of a CSV, and its rows. header: where the file has none. first: the number of its
+    first line. Raises TraceError: a column is missing, or stands twice.
+    """
+    rows = _csv_rows(lines, first)
+    line, names = (first, list(header)) if header else next(rows, (first, []))
+    if isinstance(names, Bad):
+        raise TraceError(f"{source}:{line}: header: {names.why}")
+    columns = tuple(name.strip() for name in names)
+    if not columns:
+        raise TraceError(f"{source}: empty: no header row")
+    missing = [name for name in required if name not in columns]
+    if missing:
+        raise TraceError(f"{source}: header: no column {missing[0]!r}")
+    if len(set(columns)) != len(columns):
+        raise TraceError(f"{source}: header: a column stands twice")
+    return columns, ((line, _named(line, cells, columns)) for line, cells in rows)
+
+
+def _named(line: int, cells: list[str] | Bad, columns: tuple[str, ...]) -> Row | Bad:
+    if isinstance(cells, Bad):
+        return cells
+    if len(cells) != len(columns):
+        return Bad(line, f"{len(cells)} fields, the header has {len(columns)}")
+    return {name: cell.strip() for name, cell in zip(columns, cells, strict=True)}
+
+
+def _csv_rows(lines: Iterable[str], first: int) -> Iterator[tuple[int, list[str] | Bad]]:
     """Rows of a CSV with the lines at which they begin. A quoted cell may go over MOST_LINES lines;
     a quote that stays open, and a row that cannot be read, cost one line.
     """
@@ -310,10 +156,171 @@ def number(row: Row, name: str) -> float:
     return value
 
 
-# Cut, scale and jitter traces, and say what is in one.
+def whole(row: Row, name: str) -> int:
+    """A whole number >= 0 of a table. Raises ValueError: it is none."""
+    value = number(row, name)
+    if value < 0 or value != int(value):
+        raise ValueError(f"{name} is not a whole number >= 0: {row[name][:SHOWN]!r}")
+    if value >= MOST:
+        raise ValueError(f"{name} is more than any cluster has: {row[name][:SHOWN]!r}")
+    return int(value)
 
 
-FloatArray = NDArray[np.float64]
+def number_text(value: float) -> str:
+    """Shortest text that reads back as the same number, without a needless `.0`."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
+def collect(
+    source: object,
+    rows: Iterable[tuple[int, T | Bad]],
+    make: Callable[[T], TraceJob],
+    notes: dict[str, str],
+) -> Trace:
+    """Make a job of every numbered row; one of which there is none (ValueError) costs itself.
+    Raises TraceError: there is none at all.
+    """
+    jobs, bad = dict[str, TraceJob](), list[Bad]()
+    for line, row in rows:
+        try:
+            job = _job_of(row, make, jobs)
+        except ValueError as error:
+            bad.append(Bad(line, str(error)))
+        else:
+            jobs[job.job_id] = job
+    if not jobs:
+        raise TraceError(f"{source}:{bad[0].line}: {bad[0].why}" if bad else f"{source}: no jobs")
+    ordered = sorted(jobs.values(), key=lambda job: job.submit_s)
+    return Trace(tuple(ordered), notes, tuple(bad))
+
+
+def _job_of(row: T | Bad, make: Callable[[T], TraceJob], known: Mapping[str, TraceJob]) -> TraceJob:
+    if isinstance(row, Bad):
+        raise ValueError(row.why)  # noqa: TRY004 - as of every other bad row
+    job = make(row)
+    for name, seconds in (("submit_s", job.submit_s), ("duration_s", job.duration_s)):
+        if not abs(seconds) < LATEST_S:
+            raise ValueError(f"{name} is no time in seconds")
+    if job.job_id in known:
+        raise ValueError(f"job_id {job.job_id} stands twice")
+    return job
+
+
+# -- Trace CSV and fault CSV ----------------------------------------------------------------------
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a trace CSV, plain or gzip. Raises TraceError: names file, line and field, where it is
+    no trace or has no usable job.
+    """
+    return parse_trace(read_text(path), str(path))
+
+
+def parse_trace(text: str, source: str) -> Trace:
+    """As `read_trace`, for the text of a file; source stands in the messages."""
+    notes, count, lines = dict[str, str](), 0, lines_in(text)
+    for line in lines:
+        if not line.startswith("#") and line.strip():
+            break
+        count += 1
+        key, colon, value = line.lstrip("#").strip().partition(":")
+        if colon:
+            notes[key.strip()] = value.strip()
+    header, rows = table(lines[count:], source, (), first=count + 1)
+    for name in REQUIRED:
+        if name not in header:
+            raise TraceError(
+                f"{source}: header: no column {name!r}; `rltuned traces convert` makes a trace of "
+                "published ones and of sacct's answer"
+            )
+    unknown = [name for name in header if name not in (*COLUMNS, NAME)]
+    if unknown:
+        raise TraceError(f"{source}: header: unknown column {unknown[0]!r}")
+    return collect(source, rows, _job, notes)
+
+
+def _job(row: Row) -> TraceJob:
+    for name in REQUIRED:
+        if not row[name]:
+            raise ValueError(f"{name} is empty")
+    if row.get("exclusive", "").lower() not in FLAGS:
+        raise ValueError(f"exclusive must be 0 or 1, not {row['exclusive']!r}")
+    cpus, mem_mib, nodes = (
+        whole(row, name) if row.get(name) else None for name in ("cpus", "mem_mib", "nodes")
+    )
+    return TraceJob(
+        job_id=row["job_id"],
+        submit_s=number(row, "submit_s"),
+        duration_s=number(row, "duration_s"),
+        time_limit_s=number(row, "time_limit_s") if row.get("time_limit_s") else math.inf,
+        gpus=whole(row, "gpus"),
+        gpu_types=tuple(t for t in row.get("gpu_type", "").split(TYPE_SEPARATOR) if t),
+        exclusive=FLAGS[row.get("exclusive", "").lower()],
+        cpus=cpus,
+        mem_mib=mem_mib,
+        nodes=nodes,
+        **{k: row.get(k, "") for k in ("partition", "user", "account", "qos", "status", NAME)},
+    )
+
+
+def write_trace(trace: Trace, path: Path) -> None:
+    """Write a trace CSV, .gz compressed; same trace, same bytes. Raises TraceError."""
+    text = io.StringIO(newline="")
+    dump_trace(trace, text)
+    data = text.getvalue().encode("utf-8")
+    try:
+        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def dump_trace(trace: Trace, out: TextIO) -> None:
+    """Write the text of a trace CSV."""
+    for key, value in trace.notes.items():
+        out.write(f"# {key}: {value}\n")
+    columns = (*COLUMNS, NAME) if any(job.name for job in trace.jobs) else COLUMNS
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_cell(job, name) for name in columns] for job in trace.jobs)
+
+
+def _cell(job: TraceJob, column: str) -> str:
+    if column == "gpu_type":
+        return TYPE_SEPARATOR.join(job.gpu_types)
+    value = getattr(job, column)
+    if isinstance(value, float):
+        return "" if math.isinf(value) else number_text(value)
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def from_zero(jobs: Sequence[TraceJob]) -> tuple[TraceJob, ...]:
+    """The jobs, one at least, with submit times counted from the first one."""
+    first = jobs[0].submit_s
+    return tuple(replace(j, submit_s=j.submit_s - first) for j in jobs)
+
+
+def read_faults(path: Path, bad: list[Bad]) -> tuple[Fault, ...]:
+    """A CSV of `at_s,node,change`: the trace's seconds; a hostlist; fail, drain or resume. bad:
+    takes rows that are none. Raises TraceError: it cannot be read, or has another header.
+    """
+    faults: list[Fault] = []
+    for line, row in table(lines_in(read_text(path)), str(path), FAULT_COLUMNS)[1]:
+        if isinstance(row, Bad):
+            bad.append(row)
+            continue
+        try:
+            at_s, change = number(row, "at_s"), NodeFault(row["change"])
+            names = expand_hosts(row["node"])
+        except ValueError as error:
+            bad.append(Bad(line, str(error)))
+        else:
+            faults += [Fault(at_s, name, change, f"{path}:{line}") for name in names]
+    return tuple(faults)
+
+
+# -- Cut, scale and jitter traces, and say what is in one -----------------------------------------
 
 TOLERANCE: Final = 1e-4
 """Part of the asked load by which a scaled trace may be off."""
@@ -355,7 +362,8 @@ def scale(trace: Trace, load: float, cluster_gpus: int) -> Trace:
             low = middle
         else:
             high = middle
-    jobs = _stretched(trace.jobs, high)
+    first = trace.jobs[0].submit_s
+    jobs = tuple(replace(j, submit_s=first + (j.submit_s - first) * high) for j in trace.jobs)
     if abs(offered_gpus(jobs) / wanted - 1) > TOLERANCE:
         raise TraceError(f"no stretching of this trace offers {wanted:g} GPUs")
     notes = trace.notes | {
@@ -395,6 +403,7 @@ def describe(trace: Trace) -> dict[str, Any]:
     gaps = np.diff(np.array([j.submit_s for j in trace.jobs]))
     limit_s = np.array([j.time_limit_s for j in jobs])
     has = np.isfinite(limit_s)
+    alike = spearman(run_s[has], limit_s[has]) if has.any() else math.nan
     sizes, counts = np.unique(gpus.astype(np.int64), return_counts=True)
     return {
         "jobs": len(trace.jobs),
@@ -412,14 +421,9 @@ def describe(trace: Trace) -> dict[str, Any]:
         "partitions": len({j.partition for j in trace.jobs}),
         "with_limit": float(has.mean()),
         "use_median": float(np.median(run_s[has] / limit_s[has])) if has.any() else None,
-        "limit_spearman": _correlation(run_s[has], limit_s[has]) if has.any() else None,
+        "limit_spearman": None if np.isnan(alike) else alike,
         "cut_by_limit": float((run_s > limit_s).mean()),
     }
-
-
-def _correlation(run_s: FloatArray, limit_s: FloatArray) -> float | None:
-    found = spearman(run_s, limit_s)
-    return None if np.isnan(found) else found
 
 
 def _arrays(jobs: Sequence[TraceJob]) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -428,8 +432,3 @@ def _arrays(jobs: Sequence[TraceJob]) -> tuple[FloatArray, FloatArray, FloatArra
         np.array([min(j.duration_s, j.time_limit_s) for j in jobs]),
         np.array([j.gpus for j in jobs], dtype=np.float64),
     )
-
-
-def _stretched(jobs: Sequence[TraceJob], factor: float) -> tuple[TraceJob, ...]:
-    first = jobs[0].submit_s
-    return tuple(replace(j, submit_s=first + (j.submit_s - first) * factor) for j in jobs)

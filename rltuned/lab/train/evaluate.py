@@ -16,7 +16,6 @@ import numpy as np
 from rltuned.errors import ModelError, TraceError
 from rltuned.lab.compare import (
     LARGER_IS_BETTER,
-    SHARES,
     Change,
     Paired,
     objective_logs,
@@ -24,9 +23,10 @@ from rltuned.lab.compare import (
     paired,
 )
 from rltuned.lab.kernel.compiler import FloatArray
+from rltuned.lab.replay.decided import DecidedWorld
 from rltuned.lab.replay.metrics import METRICS, Schedule, score
-from rltuned.lab.replay.protocol import CLAIRVOYANT, Protocol
-from rltuned.lab.replay.run import play_plugged, scheduled
+from rltuned.lab.replay.protocol import Protocol
+from rltuned.lab.replay.run import scheduled
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.rollout import play_policy
 from rltuned.lab.train.settings import FEWEST_JOBS, LEAST_WINDOWS, MOST_WINDOWS, RULE, RULES
@@ -34,7 +34,7 @@ from rltuned.policies.actor import Actor, Verdict, load_actor
 from rltuned.policies.plugins import Plugin, is_plugin, load_plugin
 from rltuned.policies.shelf import bundle_at
 from rltuned.report import render
-from rltuned.sim.dispatch import AGE_ONLY
+from rltuned.sim.world import AGE_ONLY
 
 FIGURE: Final = "wait and slowdown"
 DIGITS: Final = 4
@@ -74,7 +74,8 @@ def _play_of(plugin: Plugin, protocol: Protocol) -> Play:
 
     def play(window: Scenario) -> FloatArray:
         """As the rules beside it, where Slurm orders by age alone."""
-        ended = play_plugged(window.ordered_by(AGE_ONLY), plugin, protocol).world.finished
+        world = window.ordered_by(AGE_ONLY).world()
+        ended = DecidedWorld(world, protocol, learns=True).play(plugin).world.finished
         return np.array([ended[number].started_at for number in range(1, len(window) + 1)])
 
     return play
@@ -112,7 +113,6 @@ class Evaluation:
     windows share a job.
 
     values: policy -> metric -> (k,), a model's (s, k) of s seeds. paired: model -> rule -> metric.
-    spread: policy -> wait_s, bsld, jct_s -> (len(SHARES),) quantiles over all jobs.
     """
 
     scenario: str
@@ -121,7 +121,6 @@ class Evaluation:
     jobs: int
     values: Mapping[str, Mapping[str, FloatArray]]
     paired: Mapping[str, Mapping[str, Mapping[str, Paired]]]
-    spread: Mapping[str, Mapping[str, FloatArray]]
 
     def means(self) -> dict[str, dict[str, float]]:
         """Policy -> metric -> mean over windows and seeds (all have equally many jobs)."""
@@ -157,7 +156,6 @@ def evaluate_on(
         rule: [partial(play_policy, policy=rule, protocol=protocol)] for rule in rules
     }
     values: dict[str, dict[str, FloatArray]] = {}
-    spread = {}
     for policy, players in {**judges, **models}.items():
         kept: list[Schedule] = []
         for play in players:
@@ -172,12 +170,6 @@ def evaluate_on(
             m: (seeds[:, :, at] if policy in models else seeds[0, :, at]).copy()
             for at, m in enumerate(METRICS)
         }
-        single = {
-            "wait_s": [s.wait_s for s in kept],
-            "bsld": [s.slowdown for s in kept],
-            "jct_s": [s.end_s - s.submit_s for s in kept],
-        }
-        spread[policy] = {m: np.quantile(np.concatenate(v), SHARES) for m, v in single.items()}
     beside = {
         name: {
             rule: {m: paired(values[name][m], values[rule][m], m) for m in METRICS}
@@ -186,7 +178,7 @@ def evaluate_on(
         for name in models
     }
     jobs = plan.window_jobs * len(chosen)
-    return Evaluation(scenario.name, plan, disjoint, jobs, values, beside, spread)
+    return Evaluation(scenario.name, plan, disjoint, jobs, values, beside)
 
 
 # What several places say together
@@ -239,10 +231,6 @@ UNITS: Final = {
     "makespan_s": "makespan, s",
 }
 """Every metric of train/evaluate, with its unit."""
-LABELS: Final = {"wait_s": "wait, s", "bsld": "bounded slowdown", "jct_s": "job completion time, s"}
-"""What is drawn."""
-DRAWN: Final = ("fcfs", "saf", "multifactor", CLAIRVOYANT)
-"""Rules whose single jobs are drawn beside the models'; all would be a tangle."""
 
 
 def write_page(
@@ -251,16 +239,11 @@ def write_page(
     cards: Mapping[str, Mapping[str, object]],
 ) -> Path:
     """Write index.html, which needs nothing else; its path. Raises TraceError."""
-    from rltuned.lab.report import plots  # noqa: PLC0415 - matplotlib takes a second
-
     places = []
     for found in comparisons:
         load = "its own load" if found.plan.load is None else f"load {found.plan.load:g}"
-        title, models = f"{found.scenario}, {load}", list(found.paired)
-        drawn = [*(rule for rule in DRAWN if rule in found.spread), *models]
-        singles = {policy: found.spread[policy] for policy in drawn}
-        plot = plots.distributions(title, LABELS, found.values, singles, models)
-        places.append({"title": title, "found": found, "means": found.means(), "plot": plot})
+        title = f"{found.scenario}, {load}"
+        places.append({"title": title, "found": found, "means": found.means()})
     text = render(
         "evaluation.html",
         title="Evaluation",

@@ -35,7 +35,7 @@ from rltuned.lab.replay.protocol import BY_DEFAULT, Protocol, by_default, policy
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train.settings import Objective, PpoSettings
 from rltuned.policies.actor import QUEUE_FEATURES
-from rltuned.sim.dispatch import AGE_ONLY, Natural
+from rltuned.sim.world import AGE_ONLY, Natural
 
 MULTIFACTOR: Final = Natural(kind="multifactor")
 CYCLES: Final = Protocol(mode="cycle")

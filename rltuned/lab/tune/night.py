@@ -14,10 +14,9 @@ import numpy as np
 from rltuned import __version__
 from rltuned.core.order import Policy
 from rltuned.errors import TooLittleError, TraceError
-from rltuned.lab.backtest.outcome import calibrate
 from rltuned.lab.backtest.past import Past
 from rltuned.lab.backtest.site import with_own_backfill
-from rltuned.lab.backtest.study import VERDICTS
+from rltuned.lab.backtest.study import VERDICTS, calibrate
 from rltuned.lab.compare import DAY_S, JobScores, change_of_mean, stretches_of
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.train.export import export_predictor
@@ -74,9 +73,9 @@ def spend(
     # the test period of those that may pass must fit in what the training period leaves
     reserved = FEWEST_COPIES * (2 + len(others)) * (used() - before)
     calibration = calibrate(test.past, test.played)
-    whole, verdict = calibration.whole, calibration.whole.verdict
+    verdict, mean = calibration["verdict"], calibration["whole"]["mean"]
     if verdict == "poor":
-        raise TooLittleError(f"{VERDICTS[verdict]}: mean wait {whole.mean}; see rltuned backtest")
+        raise TooLittleError(f"{VERDICTS[verdict]}: mean wait {mean}; see rltuned backtest")
 
     def may_play() -> bool:
         if used() + reserved < 1:
@@ -116,10 +115,8 @@ def spend(
     found = {
         "rltuned": __version__,
         "calibration": {
-            "verdict": verdict,
-            "means": VERDICTS[verdict],
-            "whole": {**asdict(whole), "verdict": verdict},
-            "unit": calibration.unit,
+            **{name: calibration[name] for name in ("verdict", "means", "unit")},
+            "whole": calibration["whole"] | {"mean": asdict(mean)},
         },
         "record": {
             **{name: utc(past.begin + at_s) for name, at_s in moments.items()},
@@ -257,7 +254,7 @@ def last_week(past: Past, order: Candidate, daemon: Protocol) -> dict[str, Any]:
     week = Period(past, daemon)
     base, own = week.natural, week.play(order)
     wait = change_of_mean(base.wait_s, own.wait_s, stretches_of(past.arrived_s[past.later]))
-    verdict = calibrate(past, week.played).later.verdict
+    verdict = calibrate(past, week.played)["later"]["verdict"]
     said = (
         f"mean wait {wait} in rltuned's order against Slurm's own, {span(own.mean_s)} and not "
         f"{span(base.mean_s)}, at most {span(own.longest_s)} and not {span(base.longest_s)}; "

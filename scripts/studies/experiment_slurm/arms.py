@@ -13,10 +13,10 @@ from rltuned.domain.units import GpuType
 from rltuned.lab.compare import DAY_S
 from rltuned.lab.replay.trace_file import read_trace, scale
 from rltuned.sim.cluster import Cluster, idle_node, preset
-from rltuned.sim.dispatch import Natural
 from rltuned.sim.limits import draw_limits
 from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace, TraceJob
+from rltuned.sim.world import Natural
 from scripts.studies.plays import TRACES
 from tests.accounting import as_user
 from tests.lab import TESTBED, NodeSpec

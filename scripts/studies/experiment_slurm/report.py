@@ -131,7 +131,7 @@ def figures(run: Run) -> Figures:
     schedule = Schedule(
         tuple(run.job_ids), np.array(run.submit_s), np.array(run.start_s), np.array(run.end_s),
         np.array([j.duration_s for j in jobs]), np.array([j.gpus for j in jobs], dtype=np.float64),
-        tuple(j.user for j in jobs), ("",) * len(jobs), tuple(run.nodes), 0, 0.0,
+        tuple(run.nodes),
     )  # fmt: skip
     high = np.array([is_high(j) for j in jobs])
     return _scored(schedule, ARMS[run.key.arm].workload.cluster.gpus) | {

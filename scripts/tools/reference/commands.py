@@ -5,7 +5,6 @@ pages would change with them.
 """
 
 import enum
-import importlib
 import inspect
 import re
 import types
@@ -18,7 +17,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 from typer import Context, Typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from rltuned.cli import COMMANDS, module_of
+from rltuned.cli import COMMANDS, app_of
 
 _KINDS: Final = {Path: "path", str: "text", int: "integer", float: "number"}
 
@@ -72,8 +71,7 @@ class Command:
 def commands() -> tuple[Command, ...]:
     """The commands in the order of `rltuned --help`; imports every one of them."""
     return tuple(
-        _group(importlib.import_module(module_of(name)).app, f"rltuned {name}", summary)
-        for name, summary in COMMANDS.items()
+        _group(app_of(name), f"rltuned {name}", summary) for name, summary in COMMANDS.items()
     )
 
 

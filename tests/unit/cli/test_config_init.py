@@ -3,25 +3,22 @@
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from rltuned.cli.check_slurm import facts_of, queue_checks
+from rltuned.cli.check_slurm import facts_of
 from rltuned.cli.config import _checked, fitted
+from rltuned.cli.facts import Facts
 from rltuned.domain.cluster import Partition
 from rltuned.errors import BackendError, SettingsError
 from rltuned.settings import Loaded, Settings, load
-from rltuned.slurm.backend import SlurmBackend
-from rltuned.slurm.config_checks import Check, Facts, Status
-from rltuned.slurm.site import Priorities, RateLimit, read_rate_limit
 from tests.builders import snapshot
 from tests.configs import settings_file
 from tests.pages import ROOT, differs, session
 from tests.recorded import DATA, RELEASES, Recording, replay
 from tests.unit.cli.runner import run
 
-MULTIFACTOR = Priorities("priority/multifactor", {"Age": "1000"})
+CONFIG = {"SLURM_VERSION": "24.11.5", "PriorityType": "priority/multifactor"}
 
 
 def written(tmp_path: Path, text: str) -> Settings:
@@ -37,11 +34,11 @@ def fit(found: Facts | None, path: Path | None = None, **keys: object) -> str:
     return fitted(found, path, named, "written by a test")
 
 
-def found_in(*partitions: str, controllers: int = 1, **more: Any) -> Facts:
+def found_in(*partitions: str, controllers: int = 1, **more: str) -> Facts:
     seen = replace(snapshot(), cluster="c1", partitions=tuple(map(Partition, partitions)))
     answers = dict.fromkeys([f"head{n}" for n in range(controllers)], True)
-    known = {"priorities": MULTIFACTOR, "config": {"SLURM_VERSION": "24.11.5"}, **more}
-    return facts_of(Loaded(Settings()), None, seen=seen, controllers=answers, **known)
+    config = {**CONFIG, **more}
+    return facts_of(Loaded(Settings()), None, seen=seen, controllers=answers, config=config)
 
 
 def test_a_cluster(tmp_path: Path) -> None:
@@ -136,21 +133,16 @@ def test_recorded_clusters(release: str, tmp_path: Path) -> None:
 
 
 def test_write_mode_follows_the_site(tmp_path: Path) -> None:
-    def mode(priorities: Priorities) -> str:
-        return written(tmp_path, fit(found_in(priorities=priorities))).limits.write_mode
+    def mode(found: Facts) -> str:
+        return written(tmp_path, fit(found)).limits.write_mode
 
-    assert mode(MULTIFACTOR) == "auto"
-    assert mode(Priorities("priority/basic")) == "auto"
-    assert mode(Priorities("priority/multifactor", {}, "site_factor/ours")) == "priority"
+    assert mode(found_in()) == mode(found_in(PriorityType="priority/basic")) == "auto"
+    assert mode(found_in(PrioritySiteFactorPlugin="site_factor/ours")) == "priority"
 
 
 def test_a_rate_limit_bounds_the_changes(tmp_path: Path) -> None:
-    config = {"SLURM_VERSION": "24.11.5", "SlurmctldParameters": "rl_enable,rl_bucket_size=50"}
-    limit = read_rate_limit(config)
-    assert limit == RateLimit(50, 2)
-    found = found_in(config=config)
+    found = found_in(SlurmctldParameters="rl_enable,rl_bucket_size=50")
     assert written(tmp_path, fit(found)).limits.max_changes == 39
-    assert read_rate_limit(config | {"SLURM_VERSION": "22.05.8"}) is None
 
 
 def test_an_instance_gets_places_of_its_own(tmp_path: Path) -> None:
@@ -169,40 +161,3 @@ def test_names_cannot_break_out_of_their_comment(tmp_path: Path) -> None:
     evil = 'x\n[ladder]\nstage = "full"\x1b[31m"'
     settings = written(tmp_path, fit(found_in(evil)))
     assert settings.ladder.stage == "observe"
-
-
-RECORDED = Recording(DATA / "24.11")
-ONE = "Slurmctld(primary) at head1 is UP\n"
-
-
-def checks_found(tmp_path: Path, ping: str, settings: str = "", **changed: str) -> dict[str, Check]:
-    config = settings_file(tmp_path, settings)
-    programs = tmp_path / "bin"
-    programs.mkdir(exist_ok=True)
-    slurm: SlurmBackend = replay(programs, RECORDED, ping=ping, **changed)
-    facts = facts_of(load(config), slurm, priority=None)
-    named = ("ha", "load", "rate_limit")
-    return {c.name: c for c in queue_checks(facts) if c.name in named}
-
-
-def test_one_controller_needs_nothing(tmp_path: Path) -> None:
-    checks = checks_found(tmp_path, ONE)
-    assert checks["ha"] == Check("ha", Status.OK, "one slurmctld, on head1")
-    assert checks["load"].status is Status.OK
-    assert checks["load"].detail == "1 server threads, backfill cycle 0.01 s"
-
-
-def test_a_figure_near_its_bound_is_reported_before_it_counts(tmp_path: Path) -> None:
-    near = checks_found(tmp_path, ONE, "[load]\nmax_backfill_s = 0.008")["load"]
-    assert near.status is Status.WARN
-    assert near.detail == "of its bound: backfill_cycle 65%"
-    assert "load" not in checks_found(
-        tmp_path, ONE, "[load]\nmax_server_threads = 0\nmax_backfill_s = 0"
-    )
-    garbled = checks_found(tmp_path, ONE, sdiag="Terminated\n")["load"]
-    assert garbled.status is Status.WARN
-    assert "sdiag" in garbled.detail
-
-
-def test_without_an_answer_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert checks_found(tmp_path, "garbled\n") == {}

@@ -1,7 +1,7 @@
 """What opens a circuit breaker and who closes it; the effect; what becomes of a candidate."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice, pairwise
 from pathlib import Path
@@ -105,7 +105,7 @@ def weighed(state: breaker.Breakers, *pairs: Pair, model: str = "one") -> dict[s
 
 def test_errors_in_a_row_open_it_and_one_good_cycle_in_between_does_not() -> None:
     bad, good = outcomes(F, F), outcomes(A, A)
-    state = breaker.NONE
+    state: Breakers = {}
     for failures in (bad, bad, good, bad, bad):
         state = breaker.count_errors(state, failures, MOST, NOW)
     assert not state["gpu"].is_open
@@ -194,20 +194,6 @@ RULE = TunedOrder(policy="delay", own=0.3, share=0.75, max_delay_s=86_400.0)
 CLUSTER = "c"
 
 
-class Held:
-    """A journal's named values, in memory."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, object] = {}
-
-    def recall(self, name: str) -> object:
-        return self.values.get(name)
-
-    def alter(self, name: str, change: Callable[[object], object], at: float) -> None:
-        assert at > 0
-        self.values[name] = change(self.values.get(name))
-
-
 def settings(folder: Path, promote: str = "canary", stage: str = "full") -> Settings:
     return from_flags(
         (
@@ -279,9 +265,9 @@ def test_on_trial_the_canary_s_off_blocks_are_the_incumbent_s(store: Generations
 
 def tried(
     store: Generations, world: World, seed: int, pairs: int = PAIRS + 10
-) -> tuple[dict[str, str], int, Held]:
+) -> tuple[dict[str, str], int, Journal]:
     """What becomes of a candidate under which waits are multiplied by the world's harm."""
-    following, memory = Following(settings(store.folder.parent)), Held()
+    following, memory = Following(settings(store.folder.parent)), Journal(store.folder.parent)
     trial = trial_of(store)
     made = world.pairs(np.random.default_rng(seed))
     for number, (on, off) in enumerate(islice(made, pairs), 1):
@@ -357,7 +343,10 @@ def test_a_young_generation_goes_when_a_breaker_opens_for_longer_waits(
 ) -> None:
     before, young = names(store)
     store.promote(at=NOW - age_s)
-    following, memory = Following(settings(store.folder.parent, "never")), Held()
+    following, memory = (
+        Following(settings(store.folder.parent, "never")),
+        Journal(store.folder.parent),
+    )
     opened = Breaker().opened(cause, "a longer wait", NOW)
     known = breaker.change(memory, CLUSTER, lambda _before: {"gpu": opened}, NOW)
     status = CanaryStatus(breakers=known, opened=("gpu",))

@@ -11,15 +11,14 @@ import pytest
 from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.ladder import MOST_APART_S, Ladder, Rung, Switchback
 from rltuned.core.select import Scope
-from rltuned.daemon.breaker import HORIZON_S, Blocks, Cause, Pair, Touched, breakers, demoted
-from rltuned.daemon.canary import CanaryStatus, Monitor, sides_of
+from rltuned.daemon.breaker import Cause, Pair, breakers, demoted
+from rltuned.daemon.canary import HORIZON_S, Blocks, CanaryStatus, Monitor, Touched, sides_of
 from rltuned.domain.jobs import ArrayInfo, JobRun, PendingJob, RunningJob, Side
-from rltuned.domain.plan import Outcome, Result
 from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import JobTracker, Snapshot, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, job, request, running, set_priority, snapshot
+from tests.builders import NOW, job, request, running, snapshot
 from tests.fakes import ConstantOrder
 from tests.switchback_world import switchback_at
 
@@ -388,28 +387,9 @@ def test_evidence_survives_a_restart_and_another_model_starts_with_none(tmp_path
     assert other.breakers["gpu"].harm[Cause.WAIT].value < 2
 
 
-def test_what_is_seen_while_nothing_may_be_written_is_no_evidence(tmp_path: Path) -> None:
-    verdict = Site(tmp_path).play(5, 6_000.0, 1_500.0, live=False)
-    assert verdict.breakers == {}
-
-
 def test_at_full_without_off_blocks_there_is_nothing_to_compare(tmp_path: Path) -> None:
     verdict = Site(tmp_path, Scope()).play(2, 6_000.0, 1_500.0)
     assert (verdict.breakers, verdict.effect, verdict.blocks) == ({}, None, {})
-
-
-def test_errors_open_the_breaker_and_say_why(tmp_path: Path) -> None:
-    monitor = Monitor(Journal(tmp_path))
-    ladder = Ladder(rung=Rung.FULL, max_errors=2)
-    two = [job(n, user=f"u{n}") for n in (1, 2)]
-    failed = [Outcome(set_priority(one, 9), Result.FAILED, "reads back 7") for one in two]
-    seen = snapshot(*two)
-    first = monitor.judge(ladder, Scope(), seen, decided(seen, Scope()), failed, live=True)
-    assert (first.opened, first.breakers["gpu"].errors) == ((), 1)
-    again = Monitor(Journal(tmp_path))  # a restart does not forgive
-    second = again.judge(ladder, Scope(), seen, decided(seen, Scope()), failed, live=True)
-    assert second.opened == ("gpu",)
-    assert "reads back 7" in second.breakers["gpu"].detail
 
 
 RUN = running(5, started_at=NOW + 20, submitted_at=UnixTime(NOW - 600.0), time_limit_s=None)
@@ -453,25 +433,6 @@ def test_a_run_keeps_the_side_that_its_job_had_while_it_waited(
     assert [(run.job.job_id, run.side, run.run_s) for run in ended.runs.ended] == [
         (run.job_id, side, 70.0) for run, side in zip(runs, sides, strict=True)
     ]
-
-
-@pytest.mark.parametrize(
-    "looks",
-    [
-        [{"lingering": (JobId(5),)}, {"runs": [RUN]}, {}],
-        [{"waits": [job(5)]}],
-        [{"unreadable": (Unreadable("job", "5", "odd", JobId(5)),)}, {"runs": [RUN]}],
-        [{"taken_at": NOW + 7_200.0}],
-        [{"cluster": "other"}],
-    ],
-)
-def test_a_run_without_a_known_end_has_no_slowdown(
-    tmp_path: Path, looks: list[dict[str, Any]]
-) -> None:
-    """Before, only the memory of run times knew: the metric counted each of these as an end."""
-    found = judged(Monitor(Journal(tmp_path)), {}, {"runs": [RUN]}, *looks)
-    assert [len(one.runs.started) for one in found[:2]] == [0, 1]
-    assert [run for one in found for run in one.runs.ended] == []
 
 
 def test_a_start_that_a_cycle_could_not_judge_is_judged_in_the_next(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rltuned.core.decide import Decision, Knobs, decide
 from rltuned.core.groups import foresee
 from rltuned.core.numbers import Writing
 from rltuned.daemon.apply import PlanApplier
-from rltuned.daemon.groups import documents, edges_left_out, kept_groups, open_of, place_of, take_in
+from rltuned.daemon.groups import documents, edges_left_out, kept_groups, open_of, take_in
 from rltuned.daemon.words import in_words
 from rltuned.domain.jobs import ArrayInfo, GroupJob, GroupStore, JobPhase, PendingJob
 from rltuned.domain.kinds import Kinds
@@ -184,17 +184,6 @@ def test_edges_of_no_group_are_counted(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(core_groups, "MOST_EDGES", 2_000)
     with closing(Journal(tmp_path)) as journal:
         assert edges_left_out(take_in(journal, seen, {}), seen) == 0
-
-
-def test_explain_names_what_holds_a_job(tmp_path: Path) -> None:
-    seen = first()
-    with closing(Journal(tmp_path)) as journal:
-        status = take_in(journal, seen, PREDICTED)
-    look = replace(looked_at(decide(seen, ConstantOrder(), Knobs())), groups=status)
-    text = "\n".join(in_words(sure(look.explain("2"))))
-    assert "It is step 2 of 3 of a group of 3 (1); waits for 1 (running, about 40m left)." in text
-    assert "Not all of the group's dependencies are understood." in text
-    assert place_of(status, job(9), NOW) is None
 
 
 CHANGES: tuple[dict[str, Any], ...] = (

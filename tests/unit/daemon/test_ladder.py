@@ -10,9 +10,7 @@ from rltuned.core.decide import Knobs
 from rltuned.core.ladder import Ladder, Rung
 from rltuned.core.milp import Budget, Sharing, Solver, Tuning
 from rltuned.core.select import Scope
-from rltuned.daemon.apply import NEUTRAL, context_by
 from rltuned.daemon.foreign import DIFFERENT, foreign, rival
-from rltuned.daemon.lease import pack, unpack
 from rltuned.daemon.loop import Loop
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.report import CycleReport
@@ -21,11 +19,9 @@ from rltuned.daemon.wiring import Rig, build_rig
 from rltuned.domain.cluster import Partition
 from rltuned.domain.jobs import Ownership, PendingJob
 from rltuned.domain.plan import SITE_FACTOR, Result
-from rltuned.domain.priority import HIGHEST_BASIC, NeutralDelay, PrioritySystem
+from rltuned.domain.priority import HIGHEST_BASIC, PrioritySystem
 from rltuned.domain.units import UnixTime
-from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
-from rltuned.journal.store import FILE_NAME
 from rltuned.settings import load
 from rltuned.solver import Cbc
 from tests.builders import NOW, job, request, snapshot, sure, words_in
@@ -64,26 +60,6 @@ def climb(tmp_path: Path) -> Climb:
     return Climb(tmp_path)
 
 
-def test_an_observer_asks_no_policy_and_writes_nothing(climb: Climb) -> None:
-    assert climb.on(Rung.OBSERVE).loop().run(2) == 0
-    assert (climb.last.mode, climb.last.decision) == (HealthState.OBSERVE, None)
-    assert climb.last.verdict is not None
-    assert climb.world.plans == []
-
-
-@pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
-def test_going_down_gives_back_and_then_lets_go(climb: Climb, rung: Rung) -> None:
-    loop = climb.loop()
-    loop.cycle()
-    climb.climb(loop, rung)
-    loop.cycle()
-    assert climb.priorities() == dict.fromkeys((1, 2, 3), NATURAL)
-    assert Journal(climb.folder).claims("test") == ()
-    loop.cycle()
-    assert len(climb.world.plans) == 2
-    Journal(climb.folder)._lock.take()
-
-
 @pytest.mark.parametrize("rung", [Rung.SHADOW, Rung.OBSERVE])
 def test_a_job_that_was_requeued_after_going_down_is_given_back(climb: Climb, rung: Rung) -> None:
     loop = climb.loop()
@@ -98,7 +74,7 @@ def test_a_job_that_was_requeued_after_going_down_is_given_back(climb: Climb, ru
     loop.cycle()
     assert climb.priorities()[1] == NATURAL
     loop.cycle()
-    Journal(climb.folder)._lock.take()
+    Journal(climb.folder).claim()
 
 
 def test_a_paused_or_dry_daemon_does_not_even_restore(climb: Climb) -> None:
@@ -237,42 +213,7 @@ def test_what_is_foreign(owned: Ownership, expected: int | None) -> None:
     assert number == (None if expected is None else (SITE_FACTOR, expected))
 
 
-FOUND = NeutralDelay(600.0, NOW, 640.0, NOW + 3_600.0)
 CLUSTER = snapshot().cluster
-
-
-def keep(journal: Journal, cluster: str, delay: NeutralDelay) -> None:
-    NEUTRAL.alter(journal, lambda every: every | {cluster: delay}, NOW)
-
-
-@pytest.mark.parametrize("kept", [[], {CLUSTER: {"delay_s": 1.0}}, {CLUSTER: 600.0}])
-def test_what_cannot_be_read_is_not_guessed(tmp_path: Path, kept: object) -> None:
-    journal = Journal(tmp_path)
-    journal.remember("neutral_delays", kept, NOW)
-    with pytest.raises(JournalError, match="neutral delays in the journal"):
-        context_by(journal, CLUSTER)
-
-
-def test_another_host_goes_on_with_it(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    one, two = Journal(tmp_path / "one"), Journal(tmp_path / "two")
-    keep(one, CLUSTER, FOUND)
-    keep(two, CLUSTER, replace(FOUND, delay_s=7.0))  # its own dry runs
-    unpack(two, pack(one, CLUSTER, "head1", 1))
-    assert context_by(two, CLUSTER).neutral == FOUND
-
-
-def test_while_the_journal_cannot_be_read_memory_serves(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, live=False)
-    loop = bench.loop()
-    loop.cycle()
-    loop._journal.close()
-    (tmp_path / FILE_NAME).write_bytes(b"no journal")
-    loop.cycle()
-    report = bench.received.reports[-1]
-    assert report.journal_error
-    assert report.context.neutral == bench.received.reports[0].decision.neutral  # type: ignore[union-attr]
 
 
 JOINT = replace(

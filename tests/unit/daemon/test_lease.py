@@ -1,12 +1,11 @@
 """The lease, what one daemon hands to the next, and the fence: no write on an old view."""
 
-import json
-import math
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import strategies as st
@@ -14,19 +13,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rltuned.daemon.kept_settings import keep_settings, last_settings
 from rltuned.daemon.lease import FILE, HANDOVER_FILE, Handover, Lease, published, unpack
-from rltuned.daemon.restore import restore
-from rltuned.daemon.state import HealthState
-from rltuned.daemon.wiring import Rig
 from rltuned.domain.plan import PRIORITY, Action, Plan, Result, target_of
-from rltuned.errors import BackendError, JournalError
+from rltuned.errors import JournalError
 from rltuned.journal.journal import Journal
 from rltuned.settings.keys import Settings
 from rltuned.slurm.backend import SlurmBackend
 from rltuned.slurm.run import Fence, SlurmCli
 from tests.builders import NOW, snapshot, sure
 from tests.examples import examples
-from tests.fakes import ConstantOrder, FakeBackend, FakeClock
-from tests.loops import Bench, Clocks, rescued
+from tests.loops import Clocks, rescued
 from tests.recorded import DATA, MARKS, Recording, replay
 
 LEASE_S = 180.0
@@ -71,17 +66,6 @@ def test_a_holder_that_was_stopped_does_not_write(shared: Path, way: str) -> Non
     assert a.lost() == "not sent: the lease was renewed 161 s ago"
     assert a.claim("head1") == "", "nobody took it meanwhile"
     assert a.lost() == ""
-
-
-def test_a_paused_machine_whose_clocks_stood_still_sees_that_it_was_taken(shared: Path) -> None:
-    a, _ = side(shared, "head1")  # its clocks do not move: a virtual machine was paused
-    b, clocks = side(shared, "head2")
-    a.claim("head1")
-    b.claim("head2")
-    clocks.run(LEASE_S + 1)
-    assert b.claim("head2") == ""
-    assert a.lost() == "not sent: head2 has taken the lease"
-    assert a.claim("head1") == "head2 holds the lease"
 
 
 @pytest.mark.parametrize("text", ["{", '{"term": 1}', "[]", '{"term":-1,"holder":"","beat":0}'])
@@ -174,180 +158,106 @@ def test_two_daemons_that_name_the_same_host_do_not_both_hold_it(shared: Path) -
 CLUSTER = snapshot().cluster
 
 
-@dataclass
-class Ping:
-    """Says which slurmctld acts."""
-
-    acting: str = "head1"
-
-    def __call__(self) -> str:
-        if not self.acting:
-            raise BackendError("scontrol ping: no slurmctld answers")
-        return self.acting
-
-
-@dataclass
-class Beside(Bench):
-    """A daemon beside one of two controllers."""
-
-    host: str = "head1"
-    shared: Path = Path()
-    ping: Ping = field(default_factory=Ping)
-
-    def __post_init__(self) -> None:
-        self.clocks = Clocks()
-        self.lease = Lease(self.shared, self.host, 180.0, 20.0, self.clocks, word=self.host)
-
-    def rig(self) -> Rig:
-        return replace(super().rig(), lease=self.lease, acting=self.ping)
+Side = tuple[Lease, Journal]
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> tuple[Beside, Beside]:
-    """Both see one world, one shared folder and the same answer to scontrol ping."""
+def pair(tmp_path: Path) -> tuple[Side, Side]:
+    """Two daemons with journals of their own; the first has the lease."""
     for name in ("shared", "head1", "head2"):
         (tmp_path / name).mkdir(mode=0o700)
-    one = Beside(tmp_path / "head1", shared=tmp_path / "shared")
-    two = Beside(
-        tmp_path / "head2",
-        host="head2",
-        shared=one.shared,
-        world=one.world,
-        ping=one.ping,
-        policy=ConstantOrder((2, 3, 1)),
+    one, two = (
+        (side(tmp_path / "shared", h)[0], Journal(tmp_path / h)) for h in ("head1", "head2")
     )
+    assert one[0].take("head1", one[1], CLUSTER) == ""
     return one, two
 
 
-def test_a_successor_does_not_own_what_was_given_back(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    loop = one.loop()
-    loop.run(1)
-    loop._journal.let_go()  # the daemon has ended
-    one.lease.close()
-    journal = Journal(one.folder)
-    assert one.lease.before_restore(journal) == ""
-    restore(one.world, journal, FakeClock())
-    one.lease.after_restore(journal)
-    theirs = Journal(two.folder)
-    assert two.lease.take("head2", theirs, CLUSTER).startswith("took over from head1")
-    assert theirs.claims(CLUSTER) == ()
+ROW = {"cluster": "c", "job_id": 1, "submitted_at": 1.0, "field": "site_factor", "address": "1",
+       "original": 0, "nice": None, "rest": None, "newest_id": None, "writes": "[[0, 7, 1.0]]",
+       "past": "[]", "guessed": 0, "at": 1.0, "gone": 0, "ended_at": None}  # fmt: skip
+DAMAGED: list[dict[str, Any]] = [
+    {"states": [("breaker", "{", 1.0)]},
+    {"states": [("breaker", "[" * 100_000, 1.0)]},
+    {"owned": [{**ROW, "writes": "[" * 100_000}]},
+    {"owned": [{**ROW, "job_id": "one"}]},
+    {"owned": [{"job_id": 1}]},
+    {"owned": [{**ROW, "field": "colour"}]},
+]
 
 
-def test_the_breakers_and_other_states_go_along(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    journal = Journal(one.folder)
+@pytest.mark.parametrize("part", DAMAGED)
+def test_what_is_damaged_is_not_taken_over(tmp_path: Path, part: dict[str, Any]) -> None:
+    """Every later look at it ended without a result."""
+    given = Handover.model_construct(**{"holder": "b", "term": 1, "cluster": "c", **part})
+    journal = Journal(tmp_path)
+    unpack(journal, Handover(holder="b", term=1, cluster="c", owned=(ROW,)))
+    with pytest.raises(JournalError):
+        unpack(journal, given)
+    assert (journal.recall("breaker"), len(journal.claims("c"))) == (None, 1)
+
+
+def test_breakers_go_along_and_the_settings_of_a_host_stay_there(pair: tuple[Side, Side]) -> None:
+    (one, journal), (two, theirs) = pair
+    settings = [Settings.model_validate({"ha": {"host": host}}) for host in ("head1", "head2")]
+    keep_settings(journal, settings[0], NOW)
+    keep_settings(theirs, settings[1], NOW)
     journal.remember("breaker", {"open": ["gpu"]}, 1.0)
-    one.loop().run(1)
-    one.ping.acting = "head2"
-    one.loop().run(1)
-    two.loop().run(1)
-    assert Journal(two.folder).recall("breaker") == {"open": ["gpu"]}
+    one.publish(journal, CLUSTER)
+    one.close()
+    assert two.take("head2", theirs, CLUSTER).startswith("took over from head1")
+    assert theirs.recall("breaker") == {"open": ["gpu"]}
+    assert two.take("head2", theirs, CLUSTER) == ""
+    older = ("settings", settings[0].model_dump_json(), NOW)
+    unpack(theirs, Handover(holder="head1", term=1, cluster=CLUSTER, states=(older,)))
+    assert last_settings(theirs.path.parent) == rescued(settings[1])
+
+
+def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Side, Side]) -> None:
+    (one, journal), (two, theirs) = pair
+    journal.remember("breaker", 1, 1.0)  # so that there is something new to publish
+    one.close()
+    assert two.take("head2", theirs, CLUSTER) != ""
+    with pytest.raises(JournalError, match="does not hold the lease"):
+        one.publish(journal, CLUSTER)
+    one._term = 1  # it was stopped, and does not know yet
+    with pytest.raises(JournalError, match="taken by another"):
+        one.publish(journal, CLUSTER)
+    assert sure(published(one.folder)).holder == "head2"
+
+
+def spoil(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o600)
 
 
 @pytest.mark.parametrize(
-    ("value", "at"), [("{", 1.0), ("[" * 100_000, 1.0), ("{}", math.inf), ("{}", "nan")]
+    ("spoilt", "says"),
+    [
+        (lambda file: spoil(file, "{"), "is not a handover"),
+        (lambda file: spoil(file, "[]"), "is not a handover"),
+        (lambda file: spoil(file, '{"holder": "x", "term": 0, "cluster": "c"}'), "not a handover"),
+        (lambda file: file.chmod(0o666), "others may write"),
+        (lambda file: (file.unlink(), file.symlink_to(file.with_name(FILE))), "symbolic links"),
+    ],
 )
-def test_a_damaged_state_is_not_taken_over(tmp_path: Path, value: str, at: object) -> None:
-    """Every later look at it ended without a result."""
-    states = [{"name": "breaker", "value": value, "at": at}]
-    given = Handover.model_construct(holder="b", term=1, cluster=CLUSTER, states=states)
-    journal = Journal(tmp_path)
-    with pytest.raises(JournalError, match="a handover's named value"):
-        unpack(journal, given)
-    assert journal.recall("breaker") is None
-
-
-def test_a_row_that_is_nested_too_deeply_is_no_row(tmp_path: Path) -> None:
-    row = {"field": "site_factor", "writes": "[" * 100_000, "past": "[]"}
-    file = tmp_path / HANDOVER_FILE
-    file.write_text(
-        json.dumps({"format": 2, "holder": "b", "term": 1, "cluster": "c", "owned": [row]})
-    )
-    file.chmod(0o600)
-    with pytest.raises(JournalError, match="nested too deeply"):
-        published(tmp_path)
-
-
-def test_the_settings_of_a_host_stay_there(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    theirs = Settings.model_validate({"ha": {"lease_dir": one.shared, "host": "head1"}})
-    ours = Settings.model_validate({"ha": {"lease_dir": one.shared, "host": "head2"}})
-    keep_settings(Journal(one.folder), theirs, NOW)
-    keep_settings(Journal(two.folder), ours, NOW)
-    one.loop().run(1)
-    one.ping.acting = "head2"
-    one.loop().run(1)
-    two.loop().run(2)
-    assert two.received.reports[-1].mode is HealthState.LIVE
-    assert last_settings(two.folder) == rescued(ours)
-    given = sure(published(one.shared))
-    older = {"name": "settings", "value": theirs.model_dump_json(), "at": NOW}
-    unpack(Journal(two.folder), given.model_copy(update={"states": (older,)}))
-    assert last_settings(two.folder) == rescued(ours)
-
-
-def test_it_is_published_before_it_is_written(pair: tuple[Beside, Beside]) -> None:
-    one, _ = pair
-    seen: list[int] = []
-    apply = one.world.apply
-
-    @dataclass
-    class Watching(FakeBackend):
-        def apply(self, plan):  # type: ignore[no-untyped-def]
-            given = published(one.shared)
-            seen.append(len(given.owned) if given else 0)
-            return apply(plan)
-
-    one.world = Watching(one.world.world)
-    one.loop().run(1)
-    assert seen == [3]
-
-
-def test_one_who_lost_the_lease_overwrites_nothing(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    one.loop().run(1)
-    journal = Journal(one.folder)
-    journal.remember("breaker", 1, 1.0)  # so that there is something new to publish
-    one.lease.close()
-    assert two.lease.claim("head2") == ""
-    two.lease.publish(Journal(two.folder), CLUSTER)
-    with pytest.raises(JournalError, match="does not hold the lease"):
-        one.lease.publish(journal, CLUSTER)
-    one.lease._term = 1  # it was stopped, and does not know yet
-    with pytest.raises(JournalError, match="taken by another"):
-        one.lease.publish(journal, CLUSTER)
-    left = sure(published(one.shared))
-    assert left.holder == "head2"
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"holder": "x", "term": 0, "cluster": "c"}'])
-def test_a_handover_that_cannot_be_made_or_read_lets_nobody_write(
-    pair: tuple[Beside, Beside], text: str | None
+def test_a_handover_that_cannot_be_believed_lets_nobody_write(
+    pair: tuple[Side, Side], spoilt: Callable[[Path], object], says: str
 ) -> None:
-    one, _ = pair
-    if text is None:  # it cannot be published
-        (one.shared / f".{HANDOVER_FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
-    else:
-        (one.shared / HANDOVER_FILE).write_text(text)
-        (one.shared / HANDOVER_FILE).chmod(0o600)
-    one.loop().run(1)
-    report = one.received.reports[-1]
-    assert report.mode is HealthState.OBSERVE
-    assert ("is not a handover" if text else HANDOVER_FILE) in report.journal_error
-    assert one.world.plans == []
+    spoilt(pair[0][0].folder / HANDOVER_FILE)
+    for lease, journal in pair:
+        with pytest.raises(JournalError, match=says):
+            lease.take(lease.host, journal, CLUSTER)
+        with pytest.raises(JournalError, match=says):
+            lease.before_restore(journal)
 
 
-def test_files_of_others_are_not_believed(pair: tuple[Beside, Beside]) -> None:
-    one, two = pair
-    one.loop().run(1)
-    (one.shared / HANDOVER_FILE).chmod(0o666)
-    with pytest.raises(JournalError, match="others may write"):
-        published(one.shared)
-    (one.shared / HANDOVER_FILE).unlink()
-    (one.shared / HANDOVER_FILE).symlink_to(one.shared / "rltuned.lease")
-    with pytest.raises(JournalError, match="symbolic links"):
-        two.lease.before_restore(Journal(two.folder))
+def test_what_cannot_be_handed_over_is_not_written(pair: tuple[Side, Side]) -> None:
+    (one, journal), _ = pair
+    (one.folder / f".{HANDOVER_FILE}-{os.uname().nodename}-{os.getpid()}").mkdir()
+    journal.remember("breaker", 1, 1.0)
+    with pytest.raises(JournalError, match=HANDOVER_FILE):
+        one.take("head1", journal, CLUSTER)
 
 
 RECORDED = Recording(DATA / "22.05")

@@ -1,9 +1,8 @@
 """The loop with a fake world, a fake clock and a policy that knows its order; load; clocks."""
 
 import weakref
-from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rltuned.core.ladder import Ladder, Rung
-from rltuned.daemon.apply import PlanApplier
 from rltuned.daemon.canary import CanaryStatus
 from rltuned.daemon.following import Following
-from rltuned.daemon.report import CycleStage, Failure, Skip
-from rltuned.daemon.restore import restore
+from rltuned.daemon.loop import Loop
+from rltuned.daemon.report import CycleStage, Skip
 from rltuned.daemon.state import Health, HealthState
 from rltuned.daemon.systemd import is_paused
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.jobs import Ownership
 from rltuned.domain.plan import Result
-from rltuned.domain.snapshot import NO_CONTEXT, Remembered, RememberedBy, Snapshot, nothing
 from rltuned.domain.units import CLOCK_S
 from rltuned.errors import BackendError, ModelError, SnapshotError
 from rltuned.journal.cycles import recorded
@@ -30,11 +26,11 @@ from rltuned.journal.journal import Journal
 from rltuned.journal.store import FILE_NAME, reading
 from rltuned.policies.actor import NetworkPolicy, load_actor
 from rltuned.settings import Settings
-from rltuned.slurm.site import Bounds, Load, Weighed, next_stretch, pressures
+from rltuned.slurm.site import Load, next_stretch
 from tests.builders import NOW, sure
 from tests.bundles import small_network
-from tests.fakes import BrokenPolicy, ConstantOrder, FakeBackend, RaisingPolicy, dealt
-from tests.loops import WORLD, Bench, Desk, report
+from tests.fakes import BrokenPolicy, ConstantOrder, RaisingPolicy, dealt
+from tests.loops import WORLD, Bench
 
 
 @pytest.fixture
@@ -49,56 +45,6 @@ def test_live_cycle_writes_the_new_order(bench: Bench) -> None:
     assert report.mode is HealthState.LIVE
     assert report.results() == {Result.APPLIED: 3}
     assert {CycleStage.OBSERVE, CycleStage.DECIDE, CycleStage.APPLY} <= report.stages.keys()
-
-
-class Remembering(FakeBackend):
-    """Makes its jobs with what the journal holds, as Slurm's backend does; keeps what that was."""
-
-    known: tuple[Remembered, ...] = ()
-
-    def observe(self, remembered: RememberedBy = nothing) -> Snapshot:
-        says = remembered(self.world.cluster, self.world.taken_at)
-        self.known = (*self.known, Remembered(dict(says.owned), dict(says.recent_writes)))
-        return super().observe(remembered)
-
-
-def test_the_world_is_seen_with_what_the_journal_says_and_the_last_counts(bench: Bench) -> None:
-    world = Remembering(WORLD)
-    bench.world = world
-    loop = bench.loop()
-    loop.run(2)
-    (bench.folder / "PAUSE").touch()  # the journal is let go
-    loop.run(1)
-    with closing(Journal(bench.folder)) as other:  # a restore of another process
-        restore(world, other, bench.clock)
-    loop.run(1)
-    (bench.folder / FILE_NAME).unlink()
-    loop.run(1)
-    assert [len(known.owned) for known in world.known] == [0, 3, 3, 0, 0, 0]  # restore's is bare
-    assert [report.owned() for report in bench.received.reports] == [0, 3, 3, 0, None]
-    assert bench.received.reports[-1].journal_error
-
-
-def test_without_a_journal_nothing_that_it_reported_stays_on_a_job(bench: Bench) -> None:
-    first = WORLD.pending[0]
-    known = Remembered({(first.job_id, first.submitted_at): Ownership("priority", 300)})
-    (bench.folder / FILE_NAME).write_bytes(b"no journal")
-    writer = PlanApplier(Journal(bench.folder), bench.clock)
-    says = writer.remembered(WORLD.cluster, WORLD.taken_at)
-    assert WORLD.marked(known).marked(says).pending == WORLD.pending
-    assert writer.look(WORLD) == (NO_CONTEXT, None, writer._unread)
-    assert writer._unread
-
-
-def test_dry_run_writes_nothing(bench: Bench) -> None:
-    bench.live = False
-    bench.loop().run(3)
-    assert bench.world.plans == []
-    assert bench.priorities() == {1: 300, 2: 200, 3: 100}
-    report = bench.received.reports[0]
-    assert report.mode is HealthState.DRY_RUN
-    assert report.proposed() == {"priority": 3}
-    assert [e.job.job_id for e in report.entries if e.changes] == [3, 2, 1]
 
 
 def test_a_value_that_was_reverted_is_counted_once_and_written_again(bench: Bench) -> None:
@@ -226,16 +172,6 @@ def test_a_stop_while_waiting_ends_at_once_and_one_in_the_cycle_after_it(bench: 
     assert bench.received.reports[2].ok
 
 
-def test_a_reload_takes_over_another_policy_and_interval(bench: Bench) -> None:
-    new = replace(bench.rig(), policy=ConstantOrder((2,), name="new"), interval_s=30.0)
-    bench.reload, bench.orders.reload = lambda: new, True
-    loop = bench.loop()
-    loop.run(2)
-    assert loop.rig.policy.name == "new"
-    assert bench.clock.waits == [30.0]
-    assert bench.received.words == ["reloading", "loaded new"]
-
-
 def test_a_reload_leaves_nothing_of_the_old_settings_behind(bench: Bench) -> None:
     """In review the memory of a daemon of 3,000 jobs rose by a megabyte with each reload."""
     loop = bench.loop()
@@ -338,27 +274,19 @@ BUSY = replace(CALM, server_threads=100)
 BETWEEN = replace(CALM, server_threads=70)
 
 
-@dataclass
-class Gauge:
-    """Says what a test tells it to say, one answer per look; the last one stays."""
+def gauged(folder: Path, *answers: Load | Exception) -> tuple[Bench, Loop]:
+    """A loop whose slurmctld says how busy it is, one answer per look; the last one stays."""
+    left, bench = [*answers], Bench(folder)
+    loop = bench.loop()
 
-    answers: list[Load | Exception] = field(default_factory=lambda: [CALM])
-
-    def __call__(self) -> Load:
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+    def gauge() -> Load:
+        answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-
-@dataclass
-class Gauged(Bench):
-    """A bench whose slurmctld can be asked how busy it is."""
-
-    gauge: Callable[[], Load] = field(default_factory=Gauge)
-
-    def rig(self) -> Rig:
-        return replace(super().rig(), gauge=self.gauge)
+    loop.rig = replace(loop.rig, gauge=gauge)
+    return bench, loop
 
 
 LIMITED = replace(CALM, rate_limited=3)
@@ -378,8 +306,8 @@ SLOW = replace(CALM, rpc_count=110, rpc_total_s=11.0)
 def test_a_busy_controller_is_asked_rarely_and_nothing_else(
     tmp_path: Path, loads: list[Load | Exception], busy: int, waits_s: list[float]
 ) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([*loads]))
-    assert bench.loop().run(len(loads)) == 0
+    bench, loop = gauged(tmp_path, *loads)
+    assert loop.run(len(loads)) == 0
     skips = [r.skip for r in bench.received.reports]
     assert skips == [Skip.BUSY] * busy + [None] * (len(loads) - busy)
     assert bench.world.observed == len(loads) - busy
@@ -390,15 +318,15 @@ def test_a_busy_controller_is_asked_rarely_and_nothing_else(
 
 
 def test_slow_rpcs_count_from_one_look_to_the_next(tmp_path: Path) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([CALM, SLOW]))
-    bench.loop().run(2)
+    bench, loop = gauged(tmp_path, CALM, SLOW)
+    loop.run(2)
     assert [r.skip for r in bench.received.reports] == [None, Skip.BUSY]
 
 
 @pytest.mark.parametrize("trouble", [BackendError("sdiag is not there"), SnapshotError("garbled")])
 def test_load_that_cannot_be_read_steers_nothing(tmp_path: Path, trouble: Exception) -> None:
-    bench = Gauged(tmp_path, gauge=Gauge([trouble]))
-    assert bench.loop().run(2) == 0
+    bench, loop = gauged(tmp_path, trouble)
+    assert loop.run(2) == 0
     assert bench.clock.waits == [60.0]
     weighed = sure(bench.received.reports[0].weighed)
     assert (weighed.load, weighed.unknown) == (None, str(trouble))
@@ -416,26 +344,6 @@ def test_the_factor_stays_in_its_range_and_follows_the_pressure(
     assert after_low <= after_high
 
 
-def test_what_the_load_does_is_seen() -> None:
-    desk = Desk()
-    busy = Weighed(BUSY, pressures(BUSY, 0.1, Bounds()), 4.0)
-    desk.publisher.cycle(report(weighed=busy, failure=Failure(Skip.BUSY, "busy"), decision=None))
-    (line,) = desk.lines("cycle_skipped")
-    assert (line["reason"], line["stretch"]) == ("busy", 4.0)
-    limited = replace(CALM, rate_limited=3)
-    desk.publisher.cycle(report(weighed=Weighed(limited, {}, 2.0)))
-    desk.publisher.cycle(report(weighed=Weighed(None, {}, 1.0, "sdiag: garbled")))
-    desk.publisher.cycle(report(weighed=Weighed(CALM, {}, 1.0)))
-    first, second, third = desk.lines("cycle")
-    assert (first["stretch"], first["rate_limited"]) == (2.0, 3)
-    assert (second["load_unknown"], second.get("stretch")) == ("sdiag: garbled", None)
-    assert not {"stretch", "rate_limited", "load_unknown", "standby"} & third.keys()
-    desk.publisher.cycle(
-        report(HealthState.STANDBY, reasons={HealthState.STANDBY: "head2 holds the lease"})
-    )
-    assert desk.lines("cycle")[-1]["standby"] == "head2 holds the lease"
-
-
 @pytest.mark.parametrize("off_s", [None, 0.0, CLOCK_S, -CLOCK_S])
 def test_clocks_that_agree_or_are_unknown_stop_nothing(tmp_path: Path, off_s: float | None) -> None:
     bench = Bench(tmp_path)
@@ -451,13 +359,12 @@ def test_beyond_two_minutes_it_observes_and_undoes_nothing(tmp_path: Path, off_s
     loop, off = bench.loop(), [0.0]
     loop.rig = replace(loop.rig, clock_off_s=lambda: off[0])
     loop.cycle()
-    written, plans, neutral = bench.priorities(), len(bench.world.plans), loop._writer._neutral
-    before = dict(neutral)
+    written, plans = bench.priorities(), len(bench.world.plans)
     off[0] = off_s
     report = loop.cycle()
     assert (report.mode, report.decision) == (HealthState.OBSERVE, None)
     assert f"{off_s:+.0f} s off" in str(Health(report.conditions(CanaryStatus())))
-    assert (bench.priorities(), len(bench.world.plans), neutral) == (written, plans, before)
+    assert (bench.priorities(), len(bench.world.plans)) == (written, plans)
     bench.clock.advance(400 * 86_400.0)  # whose clock it is that is wrong is not known
     loop.cycle()
     bench.clock.advance(-400 * 86_400.0)

@@ -4,11 +4,11 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, Literal
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -21,7 +21,7 @@ from rltuned.core.refusals import Refusal
 from rltuned.core.select import Scope
 from rltuned.daemon.breaker import Breaker, Cause, Effect
 from rltuned.daemon.canary import CanaryStatus
-from rltuned.daemon.logger import make_log
+from rltuned.daemon.logger import Log, make_log
 from rltuned.daemon.metric_table import MAX_PARTITIONS, THE_REST
 from rltuned.daemon.metrics import AT, Metrics
 from rltuned.daemon.observers import MOST_REMARKS, Logged, log_cycle
@@ -355,63 +355,36 @@ PRIVATE = "private"
 """Part of every text that a user has chosen."""
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Iterator[TextIO]:
-    with (tmp_path / "log").open("w+") as made:
-        yield cast("TextIO", made)
+def test_lines_for_journald_begin_with_their_priority(tmp_path: Path) -> None:
+    def lines(form: Literal["json", "console"], say: Callable[[Log], None], at: str) -> list[str]:
+        with (tmp_path / "log").open("w+") as file:
+            status = os.fstat(file.fileno())
+            stream = at or f"{status.st_dev}:{status.st_ino}"
+            say(make_log(form, "debug", file, {"JOURNAL_STREAM": stream}))
+        return (tmp_path / "log").read_text().splitlines()
 
+    def levels(log: Log) -> None:
+        for level in ("debug", "info", "warning", "error"):
+            getattr(log, level)("something")
 
-class Full(io.StringIO):
-    """Standard error on a full disk."""
-
-    def write(self, _text: str) -> int:
-        raise OSError(28, "No space left on device")
-
-
-def written(file: TextIO) -> list[str]:
-    file.flush()
-    file.seek(0)
-    return file.read().splitlines()
-
-
-def journal(file: TextIO) -> dict[str, str]:
-    """What systemd would say if the file were its journal."""
-    status = os.fstat(file.fileno())
-    return {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
-
-
-def test_lines_for_journald_begin_with_their_priority(file: TextIO) -> None:
-    log = make_log("console", "debug", file, journal(file))
-    for level in ("debug", "info", "warning", "error"):
-        getattr(log, level)("something")
-    assert [line[:3] for line in written(file)] == ["<7>", "<6>", "<4>", "<3>"]
-
-
-def test_json_stays_json_behind_the_priority(file: TextIO) -> None:
-    make_log("json", "info", file, journal(file)).warning("note", note="a\nb")
-    (line,) = written(file)
-    assert line.startswith("<4>{")
-    assert json.loads(line[3:])["note"] == "a\nb"
-
-
-def test_every_line_of_a_traceback_has_it(file: TextIO) -> None:
-    log = make_log("console", "info", file, journal(file))
-    log.error("unexpected_error", exc_info=ValueError("on purpose"))
-    lines = written(file)
-    assert len(lines) > 1
-    assert all(line.startswith("<3>") for line in lines)
-
-
-@pytest.mark.parametrize("named", ["", "1:2", "nonsense"])
-def test_elsewhere_there_is_none(file: TextIO, named: str) -> None:
-    make_log("json", "info", file, {"JOURNAL_STREAM": named}).info("stopped")
-    assert json.loads(written(file)[0])["event"] == "stopped"
+    assert [line[:3] for line in lines("console", levels, "")] == ["<7>", "<6>", "<4>", "<3>"]
+    (line,) = lines("json", lambda log: log.warning("note", note="a\nb"), "")
+    assert (line[:4], json.loads(line[3:])["note"]) == ("<4>{", "a\nb")
+    failed = ValueError("on purpose")
+    traceback = lines("console", lambda log: log.error("unexpected_error", exc_info=failed), "")
+    assert len(traceback) > 1
+    assert all(line.startswith("<3>") for line in traceback)
+    for named in ("1:2", "nonsense"):  # it is another stream
+        assert lines("json", lambda log: log.info("stopped"), named)[0].startswith("{")
 
 
 def test_a_line_that_cannot_be_written_is_dropped() -> None:
-    log = make_log("console", "info", cast("TextIO", Full()))
-    log.info("stopped")
-    log.error("unexpected_error", exc_info=ValueError("on purpose"))
+    with open("/dev/full", "w", buffering=1) as full:  # noqa: PTH123
+        log = make_log("console", "info", full)
+        log.info("stopped")
+        log.error("unexpected_error", exc_info=ValueError("on purpose"))
+        with suppress(OSError):
+            full.close()
 
 
 @pytest.mark.parametrize("mode", [*HealthState])
@@ -495,12 +468,6 @@ def test_a_proposal_is_logged_when_it_changes() -> None:
     lines = lines_of(printed, shadow(6, queue_at(6, range(2, PENDING + 2))))
     assert PENDING + 1 in [line["job"] for line in lines if line["event"] == "proposal"]
     assert sum(line["event"] == "proposal" for line in lines) < PENDING / 3, "256 changes a cycle"
-
-
-def test_every_cycle_is_a_sentence() -> None:
-    proposed = shadow(0, queue_at(0, range(1, 6)))
-    (line,) = [one for one in lines_of(Logged(), proposed) if one["event"] == "cycle"]
-    assert line["summary"] == "cycle 0: 5 pending, 5 ordered, 5 proposed, 0 applied"
 
 
 def test_a_change_that_fails_is_logged_once_per_job_and_reason() -> None:

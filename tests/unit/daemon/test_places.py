@@ -84,7 +84,7 @@ def test_what_the_training_found_is_shown_by_check_and_status(tmp_path: Path) ->
     server = asked(tmp_path, board=board)
     with closing(server):
         status = CliRunner().invoke(app, ["status", "--config", str(config)]).stdout
-    assert f"policy model:rltune, trust 1 ({actor.verdict})" in status
+    assert f"policy model:rltune, trust 1, model {actor.digest[:12]} ({actor.verdict})" in status
 
 
 def test_bundles_lie_where_pip_puts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ def test_they_stand_in_for_a_spoilt_file_in_the_service_only(
     assert _settings(spoilt) == Rescue()
     unclear = settings_file(tmp_path, '[scope]\npartitions = 7\n[order]\nown = "much"\n')
     assert _settings(unclear).scope.partitions == [], "an error of the scope keeps nothing back"
-    assert "restoring by the settings that the daemon last ran with" in capsys.readouterr().err
+    assert "restoring by the settings of the last run" in capsys.readouterr().err
 
 
 def test_a_reload_that_is_refused_leaves_those_in_force(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from rltuned.daemon.restore import (
     Restored,
     restore,
     restore_shown,
-    unknown_numbers,
 )
 from rltuned.domain.jobs import ArrayInfo, Ownership, PendingJob
 from rltuned.domain.plan import (
@@ -39,7 +38,6 @@ from rltuned.domain.priority import PrioritySystem
 from rltuned.domain.snapshot import Context, Unreadable
 from rltuned.domain.units import JobId, UnixTime
 from rltuned.errors import BackendError
-from rltuned.journal.cycles import CycleObservation, CycleRow
 from rltuned.journal.journal import Journal
 from rltuned.policies.baselines import BASELINES
 from rltuned.slurm.values import AskedJob, asked_job
@@ -282,22 +280,6 @@ def test_as_shown_zeroes_site_factors_and_leaves_fixed_ones(world: FakeBackend) 
     assert world.job(3).held_by == "user"
 
 
-def test_a_number_that_does_not_fit_the_journal_is_named_unless_a_daemon_has_seen_it(
-    world: FakeBackend, journal: Journal
-) -> None:
-    """In review an older copy of the folder said "changed by another user", and 0."""
-    change(world, journal, set_site_factor(world.job(2), 500))
-    world.put(replace(world.job(2), site_factor=-900))
-    items = restore(world, journal, FakeClock())
-    assert fates(items) == {2: Fate.CHANGED}
-    seen = world.look()
-    found = unknown_numbers(journal, seen, items)
-    assert list(found.values()) == [("2", (SITE_FACTOR, -900))]
-    journal.keep(CycleObservation(2, NOW, "live", marked_by(journal, seen)))
-    journal.record(CycleRow(2, NOW, seen.cluster, "live", "", "sjf", 2, 0, 0, 0, 0.0))
-    assert unknown_numbers(journal, seen, items) == {}
-
-
 THREE = snapshot(job(1, priority=300, nice=7), job(2, priority=200), job(3, priority=100))
 
 
@@ -391,15 +373,6 @@ def test_words_go_along(journal: Journal) -> None:
     world.put(task(13, fixed=False, priority=300, live=True, oversubscribe="YES"))
     assert after_restore(world, journal) == {10: Fate.RESTORED, 13: Fate.RESTORED}
     assert world.job(13).oversubscribe == "NO"
-
-
-def test_it_is_known_once_and_does_not_count_as_a_change(journal: Journal) -> None:
-    world = FakeBackend(snapshot(WHOLE))
-    change_of_task(world, journal, set_priority(WHOLE, 900))
-    one = task(13, priority=900)
-    assert len(journal.reclaim("test", [one], NOW + 60)) == 1
-    assert len(journal.reclaim("test", [one], NOW + 120)) == 0
-    assert journal.recent_writes("test", NOW) == {(10, WHOLE.submitted_at): 1}
 
 
 def exclusive(job_id: int = 1, flag: str = "NO") -> PendingJob:

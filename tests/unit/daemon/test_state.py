@@ -5,9 +5,7 @@ import io
 import json
 import os
 import resource
-import signal
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -31,17 +29,15 @@ from rltuned.daemon.loop import uncollected
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
 from rltuned.daemon.report import CycleReport, Failure, Skip
-from rltuned.daemon.state import Condition, Health, HealthState
-from rltuned.daemon.systemd import Notifier, SignalFlags, listening, watchdog_interval_s
+from rltuned.daemon.state import HealthState
+from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.board import Board
-from rltuned.daemon.web.server import Endpoint, listen, listen_at, port_table, socket_table
 from rltuned.daemon.wiring import Rig
-from rltuned.domain.plan import Outcome, Result
 from rltuned.journal.journal import Journal
-from tests.builders import NOW, basic
+from tests.builders import NOW
 from tests.configs import settings_file
 from tests.fakes import ConstantOrder, FakeBackend, FakeClock
-from tests.loops import DECISION, SEEN, Desk, report
+from tests.loops import DECISION, SEEN, Desk, asked, report, serving
 
 OPEN = {"gpu": Breaker().opened(Cause.ERRORS, "five in a row", NOW)}
 FEW = Effect(3, 300.0, 330.0, 400.0)
@@ -51,7 +47,7 @@ MANY = Effect(20, 2_000.0, 2_600.0, 20_000.0)
 class Daemon:
     """A publisher with all it reports to, and a real endpoint."""
 
-    def __init__(self, folder: Path, journal: Journal) -> None:
+    def __init__(self, folder: Path, before: CanaryStatus) -> None:
         self.clock, self.log = FakeClock(), io.StringIO()
         self.systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         address = f"\0rltuned-test-{id(self)}"
@@ -59,22 +55,17 @@ class Daemon:
         self.systemd.setblocking(False)
         self.notifier = Notifier("@" + address[1:])
         self.metrics = Metrics(CollectorRegistry())
-        self.rig = Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
         board = Board(lambda: NOW)
+        log = make_log("json", "info", self.log)
         self.publisher = Publisher(
-            self.metrics,
-            make_log("json", "info", self.log),
-            self.notifier,
-            self.clock,
-            journal=journal,
-            board=board,
+            self.metrics, log, self.notifier, self.clock, board=board, before=before
         )
-        self.publisher.loaded(self.rig)
-        status = self.publisher.document
-        of_port = port_table(self.metrics.registry, self.publisher.health, status, board)
-        self.server = Endpoint(listen("127.0.0.1", 0), of_port)
-        path = folder / "socket"
-        self.questions = Endpoint(listen_at(path), socket_table(status, board, folder), path=path)
+        self.publisher.loaded(
+            Rig(FakeBackend(SEEN), ConstantOrder(), Knobs(), False, 60.0, folder / "PAUSE")
+        )
+        health = self.publisher.health
+        self.server = serving(health, board, registry=self.metrics.registry)
+        self.questions = asked(folder, health, board=board)
 
     def close(self) -> None:
         self.server.close()
@@ -106,8 +97,8 @@ class Daemon:
 
 
 @contextmanager
-def daemon(folder: Path) -> Iterator[Daemon]:
-    with closing(Journal(folder)) as journal, closing(Daemon(folder, journal)) as made:
+def daemon(folder: Path, before: CanaryStatus = CanaryStatus()) -> Iterator[Daemon]:  # noqa: B008
+    with closing(Daemon(folder, before)) as made:
         yield made
 
 
@@ -196,6 +187,18 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Heal
             assert found.sentence in one.log_lines()[-1]["detail"]
 
 
+def test_an_open_breaker_is_known_before_the_first_cycle(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        change(journal, SEEN.cluster, lambda _: OPEN, NOW)
+        before = CanaryStatus.before(journal, "model:rltune")
+        assert CanaryStatus.before(journal, None).effect is None
+    assert before.demoted == ("gpu",)
+    with daemon(tmp_path, before) as again:
+        assert [b["partition"] for b in again.publisher.document()["breakers"]] == ["gpu"]
+        again.publisher.cycle(skipped(Skip.BACKEND, "away"))
+        assert HealthState.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
+
+
 def test_while_no_cycle_ends_nothing_is_said_to_be_written(tmp_path: Path) -> None:
     """A slurmctld that has died keeps Slurm's commands for long before they fail."""
     with daemon(tmp_path) as one:
@@ -215,54 +218,6 @@ def test_while_no_cycle_ends_nothing_is_said_to_be_written(tmp_path: Path) -> No
         one.publisher.cycle(report(HealthState.PAUSED))
         one.clock.advance(181)
         assert one.publisher.health().conditions[-1].state is HealthState.PAUSED
-
-
-@pytest.mark.parametrize("state", CYCLES)
-def test_a_state_survives_a_restart(tmp_path: Path, state: HealthState) -> None:
-    with daemon(tmp_path) as one:
-        bring_into(state, one)
-        before = one.publisher.health()
-        one.status_lines()
-    kept = Health(c for c in before.conditions if c.state is not HealthState.STARTING)
-    with daemon(tmp_path) as again:
-        health = again.publisher.health()
-        assert health.state is HealthState.STARTING
-        assert str(health).endswith(f"; before it: {kept}")
-        assert str(kept) in again.status_lines()[0]
-        assert str(kept).replace("'", "&#39;") in again.get("/")
-
-
-def test_an_open_breaker_and_the_effect_are_known_before_the_first_cycle(tmp_path: Path) -> None:
-    with closing(Journal(tmp_path)) as journal:
-        change(journal, SEEN.cluster, lambda _: OPEN, NOW)
-    with daemon(tmp_path) as one:
-        one.publisher.cycle(live(verdict=CanaryStatus(breakers=OPEN, effect=FEW)))
-    with daemon(tmp_path) as again:
-        document = again.publisher.document()
-        assert [b["partition"] for b in document["breakers"]] == ["gpu"]
-        assert document["effect"] == FEW.document()
-        again.publisher.cycle(skipped(Skip.BACKEND, "away"))
-        assert HealthState.BREAKER_OPEN in {c.state for c in again.publisher.health().conditions}
-    text = cli(tmp_path)
-    assert f"effect: {FEW.verdict}\n" in text
-    assert "the circuit breaker of gpu is open" in text.splitlines()[0]
-
-
-def test_many_restarts_while_slurm_is_away_make_no_longer_sentence(tmp_path: Path) -> None:
-    lengths = set()
-    for _ in range(4):
-        with daemon(tmp_path) as one:
-            one.publisher.cycle(skipped(Skip.BACKEND, "away"))
-            lengths.add(len(str(one.publisher.health())))
-    assert len(lengths) <= 2, "the first start knows of nothing before it"
-
-
-def test_a_daemon_that_is_down_leaves_its_state_in_the_journal(tmp_path: Path) -> None:
-    with daemon(tmp_path) as one:
-        one.publisher.cycle(report(HealthState.PAUSED))
-    lines = cli(tmp_path).splitlines()
-    assert lines[0].startswith("rltuned: the daemon does not answer: ")
-    assert any(line.endswith(Condition(HealthState.PAUSED).sentence) for line in lines[1:])
 
 
 def test_another_state_is_a_line_in_the_log_and_another_number_is_none(tmp_path: Path) -> None:
@@ -311,27 +266,6 @@ def test_ready_means_a_fresh_result_and_good_files(desk: Desk, tmp_path: Path) -
     assert desk.publisher.health().ready
 
 
-def test_a_dry_cycle_is_a_line_and_one_per_proposal(desk: Desk) -> None:
-    desk.publisher.cycle(report())
-    (cycle,) = desk.lines("cycle")
-    assert (cycle["mode"], cycle["proposed"], cycle["observe_s"]) == ("dry_run", 2, 0.25)
-    first, second = desk.lines("proposal")
-    assert (first["job"], first["old"], first["new"]) == (2, 200, basic(0.0))
-    assert (second["rank_before"], second["rank_after"]) == (1, 2)
-    assert "mallory" not in desk.stream.getvalue()
-
-
-def test_a_live_cycle_names_only_what_failed(desk: Desk) -> None:
-    one, two = DECISION.plan.actions
-    outcomes = (Outcome(one, Result.APPLIED), Outcome(two, Result.REFUSED, "Access denied"))
-    desk.publisher.cycle(report(HealthState.LIVE, outcomes=outcomes))
-    assert desk.lines("proposal") == []
-    (cycle,) = desk.lines("cycle")
-    assert (cycle["applied"], cycle["refused"], cycle["left_alone"]) == (1, 1, 0)
-    (failure,) = desk.lines("change_failed")
-    assert (failure["level"], failure["detail"]) == ("warning", "Access denied")
-
-
 def test_a_skipped_cycle_says_why_and_when_it_goes_on(desk: Desk) -> None:
     desk.publisher.cycle(away())
     desk.publisher.cycle(away(Skip.UNEXPECTED))
@@ -358,34 +292,6 @@ def test_console_lines_cannot_steer_a_terminal_or_be_forged() -> None:
     first, second = stream.getvalue().splitlines()
     assert first.isprintable()
     assert second.endswith("note=no\\x1b[2Jblank\\x9b")
-
-
-@pytest.fixture
-def systemd(tmp_path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
-        server.bind(str(tmp_path / "notify"))
-        server.settimeout(5)
-        yield server
-
-
-def received(server: socket.socket) -> list[str]:
-    return server.recv(4096).decode().split("\n")
-
-
-def test_messages(systemd: socket.socket) -> None:
-    notifier = Notifier.from_environment({"NOTIFY_SOCKET": systemd.getsockname()})
-    notifier.ready("dry run")
-    assert received(systemd) == ["READY=1", "STATUS=dry run"]
-    notifier.alive()
-    assert received(systemd) == ["WATCHDOG=1"]
-    notifier.alive("two\nlines")
-    assert received(systemd) == ["WATCHDOG=1", "STATUS=two lines"]
-    notifier.reloading(12.5)
-    assert received(systemd) == ["RELOADING=1", "MONOTONIC_USEC=12500000"]
-    notifier.stopping("stopped")
-    assert received(systemd) == ["STOPPING=1", "STATUS=stopped"]
-    notifier.close()
-    notifier.alive()
 
 
 @pytest.mark.parametrize("address", [None, "", "vsock:2:1", "/no/such/socket"])
@@ -419,21 +325,6 @@ def test_many_wake_ups_block_nobody() -> None:
         clock.wake(stop=False)
     assert clock.wait(60) is False
     assert clock.wait(0) is False
-
-
-def test_signals_become_orders() -> None:
-    clock, orders = SystemClock(), SignalFlags()
-    before = signal.getsignal(signal.SIGHUP)
-    with listening(orders, lambda stop: clock.wake(stop=stop)):
-        killer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGHUP))
-        killer.start()
-        assert clock.wait(60) is False
-        killer.join()
-        assert (orders.reload, orders.stop) == (True, False)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert clock.wait(60) is True
-        assert orders.stop
-    assert signal.getsignal(signal.SIGHUP) is before
 
 
 def test_a_wait_works_in_a_process_with_more_than_a_thousand_open_files() -> None:

@@ -9,10 +9,10 @@ from rltuned.domain.kinds import Digester
 from rltuned.domain.units import JobId
 from rltuned.errors import SnapshotError
 from rltuned.slurm import columns
-from rltuned.slurm.columns import FIELD, JOB_COLUMNS, UNDO_COLUMNS, Marks
-from rltuned.slurm.reader import Reader
+from rltuned.slurm.backend import SlurmBackend
+from rltuned.slurm.columns import FIELD, JOB_COLUMNS, Marks
 from rltuned.slurm.run import Commands, SlurmCli
-from rltuned.slurm.squeue import MOST_ASKED, TWICE, SteppedTasks, may_be_cut
+from rltuned.slurm.squeue import MOST_ASKED, TWICE, SteppedTasks
 from tests.programs import answer, executable
 from tests.recorded import DATA, Recording, replay
 
@@ -97,14 +97,14 @@ def test_marks_stand_where_their_owner_alone_reads_them(
     noted = f'#!/bin/sh\necho "$*" >>{tmp_path}/asked\necho "${name}" >>{tmp_path}/told\n'
     executable(tmp_path / program, f'{noted}exec {tmp_path}/said "$@"\n')
     cli, digester = SlurmCli(bin_dir=tmp_path), Digester(bytes(32))
-    reader = Reader(Commands(cli), lambda: 0.0, digester=digester)
-    asks: list[Callable[[], object]] = [reader.factors]
+    reader = SlurmBackend(cli, lambda: 0.0, digester=digester)
+    asks: list[Callable[[], object]] = [lambda: reader.pending(only=[])]
     if program == "squeue":
         asks = [
             lambda: reader.watch([], factors=False),
             lambda: reader.speeds(JobId(7)),
             lambda: reader.expected_start(JobId(7)),
-            lambda: reader.pending(UNDO_COLUMNS, {}),
+            lambda: reader.pending(factors=False),
         ]
     for ask in asks * 2:
         with pytest.raises(SnapshotError, match="no header"):  # it knows no other mark than its own
@@ -143,19 +143,12 @@ def asked(folder: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    ("tasks", "cut"),
-    [
-        (shown(0, 49, 2), True),
-        ([*reversed(shown(7, 5, 3))], True),
-        (shown(0, 4, 2), False),
-        (shown(0, 90, 1), False),
-        (["1", "3", "5", "7", "10"], False),
-        (["0-98:2"], False),
-        (["N/A"], False),
-    ],
+    "tasks", [shown(0, 4, 2), shown(0, 90, 1), ["1", "3", "5", "7", "10"], ["0-98:2"], ["N/A"]]
 )
-def test_six_tasks_or_more_that_are_evenly_apart(tasks: list[str], cut: bool) -> None:
-    assert may_be_cut(tasks) is cut
+def test_tasks_that_are_shown_whole(tmp_path: Path, tasks: list[str]) -> None:
+    found = tasks_where(tmp_path, line("0-98:2"))
+    assert found.whole("3", tasks) == tasks
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.parametrize(

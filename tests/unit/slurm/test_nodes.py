@@ -7,33 +7,27 @@ import pytest
 from rltuned.domain.cluster import Reservation, Resources
 from rltuned.domain.snapshot import Unreadable
 from rltuned.domain.units import NodeName, UnixTime
+from rltuned.errors import SnapshotError
 from rltuned.slurm import nodes
-from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks, NodeRow
+from rltuned.slurm.columns import FIELD, NODE_COLUMNS, Marks
 from rltuned.slurm.nodes import (
     KNOWN_S,
     HiddenNodes,
-    KeptBack,
     read_kept_back,
-    read_names,
     read_nodes,
+    read_partitions,
     read_reservations,
-    without_kept,
 )
 from rltuned.slurm.run import Commands, SlurmCli
 from tests.programs import executable
+from tests.unit.slurm.rows import node_row
 
 MARKS = Marks(record="\x1e#t")
 NOW = 1_000_000.0
 
 
 def row(name: str, **changed: str) -> list[str]:
-    plain = NodeRow(
-        nodelist=name, statecomplete="idle+cloud+powered_down", cpusstate="0/8/0/8", memory="1000",
-        allocmem="0", gres="gpu:a:2(S:0)", gresused="gpu:a:0(IDX:N/A)", features_act="(null)",
-        partition="far", available="up", time="1:00", defaulttime="n/a", prioritytier="1",
-        priorityjobfactor="1", oversubscribe="NO",
-    )  # fmt: skip
-    return list(plain._replace(**changed))
+    return node_row(name, **{"statecomplete": "idle+cloud+powered_down", **changed})
 
 
 class World:
@@ -110,18 +104,6 @@ def test_many_are_asked_for_from_look_to_look(
     assert sorted(world.asked) == sorted(names)
 
 
-def test_a_node_that_was_shown_is_known_when_it_is_hidden(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nodes, "MOST_ASKED", 0)
-    busy = row("c1", statecomplete="mixed+cloud", cpusstate="3/5/0/8", allocmem="500",
-               gresused="gpu:a:1(IDX:0),shard:4(0/4,4/4)")  # fmt: skip
-    world.look([busy], {"c1"})
-    (node,) = read_nodes(world.look([], {"c1"}, NOW + 60).values())[0]
-    assert (node.free, node.schedulable) == (node.total, True)
-    assert node.total.gpus == 2
-
-
 SHOWN = """\
 NodeName=s1 CPUAlloc=0 CPUEfctv=14 CPUTot=16 RealMemory=64000 CoreSpecCount=2 MemSpecLimit=4000 \
 State=IDLE Reason=a CPUEfctv=1 CPUTot=9
@@ -133,27 +115,22 @@ NodeName=old CPUTot=16 RealMemory=64000 MemSpecLimit=100
 
 def test_what_is_kept_from_jobs_is_in_no_total() -> None:
     kept = read_kept_back(SHOWN)
-    assert kept == {"s1": KeptBack(2, 4000), "old": KeptBack(0, 100)}
-    whole = NodeRow._make(row("s1", cpusstate="14/2/0/16", memory="64000", allocmem="60000"))
-    used = without_kept(whole, kept)
-    assert (used.cpusstate, used.memory) == ("14/2/0/14", "60000")
-    (node,) = read_nodes([list(whole)], kept=kept)[0]
-    assert (node.total.cpus, node.free.cpus, node.free.mem_mib) == (14, 0, 0)
-    assert without_kept(whole._replace(nodelist="p1"), kept).memory == "64000"
+    assert kept == {"s1": (2, 4000), "old": (0, 100)}
+    counts = {"cpusstate": "14/2/0/16", "memory": "64000", "allocmem": "60000"}
+    one, other = read_nodes([row("s1", **counts), row("p1", **counts)], kept=kept)[0]
+    assert (one.total.cpus, one.free.cpus, one.total.mem_mib, one.free.mem_mib) == (14, 0, 60000, 0)
+    assert (other.total.cpus, other.free.cpus, other.free.mem_mib) == (16, 2, 4000)
 
 
-def test_a_row_whose_counts_are_none_costs_its_node() -> None:
-    kept = {"s1": KeptBack(2, 0)}
-    nodes, _, unread = read_nodes([row("s1", cpusstate="many"), row("p1")], kept=kept)
-    assert ([n.name for n in nodes], [u.name for u in unread]) == (["p1"], ["s1"])
-
-
-def test_names_of_all_nodes_of_all_partitions() -> None:
+def test_nodes_of_all_partitions_and_those_that_give_whole_nodes() -> None:
     text = (
         "PartitionName=a AllocNodes=ALL Nodes=c[1-2],p1 TotalNodes=3\n"
-        "PartitionName=b Nodes=(null) TotalNodes=0\n\n"
+        "PartitionName=b Nodes=(null) TotalNodes=0 Exclusive=NODE\n\n"
+        "PartitionName=c Nodes=(null) TotalNodes=0 Exclusive=NO\n"
     )
-    assert read_names(text) == {"c1", "c2", "p1"}
+    assert [*map(set, read_partitions(text))] == [{"c1", "c2", "p1"}, {"b"}]
+    with pytest.raises(SnapshotError, match="'slurm_load_partitions' is no partition"):
+        read_partitions("slurm_load_partitions")
 
 
 MAINT = (

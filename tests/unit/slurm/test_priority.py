@@ -12,7 +12,6 @@ from rltuned.errors import SnapshotError
 from rltuned.slurm.columns import FIELD, JOB_COLUMNS, PriorityRow
 from rltuned.slurm.priority import Factors, read_line, standing_of
 from rltuned.slurm.site import SlurmSite, parse_config, read_site, read_system
-from rltuned.slurm.squeue import PriorityState
 from tests.builders import job
 from tests.recorded import DATA, MARKS, RELEASES, Recording, replay
 
@@ -30,9 +29,9 @@ def lines(*rows: str) -> dict[JobId, Factors]:
     return found
 
 
-def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PriorityState:
+def seen(of: PendingJob, *rows: str, site: SlurmSite = SITE) -> PendingJob:
     known = {name: getattr(of, name) for name in ("partitions", "priority", "nice", "held_by")}
-    return standing_of(known, lines(*rows).get(of.job_id), site)
+    return replace(of, **standing_of(known, lines(*rows).get(of.job_id), site))
 
 
 def test_its_standing_is_the_best_of_its_partitions() -> None:
@@ -53,13 +52,14 @@ def test_its_standing_is_the_best_of_its_partitions() -> None:
     "rows",
     [
         # 22.05 and 24.11, frozen at 777
-        ("5|333|-2147483648|0|0|0|333|0|0||0", "5|1000|-2147483648|0|0|0|1000|0|0||0"),
+        ("5|333|-2147483648|0|0|0|333|0|0||0", "5|1000|-2147483645|0|0|0|1000|0|0||0"),
         ("5|777|0|0|0|0|0|0|0||0", "5|777|0|0|0|0|0|0|0||0"),
     ],
 )
 def test_a_number_that_somebody_set_is_seen_as_such(rows: tuple[str, ...]) -> None:
     found = seen(replace(BOTH, priority=777), *rows)
     assert (found.priority, found.fixed, found.live) == (777, True, False)
+    assert found.site_factor in {None, 0}  # 22.05 shows garbage
 
 
 def test_a_held_job_will_be_ruled_by_multifactor_once_it_is_freed() -> None:

@@ -18,7 +18,6 @@ from rltuned.slurm.site import (
     Load,
     clock_off_s,
     parse_counts,
-    parse_ping,
     parse_sdiag,
     pressures,
 )
@@ -117,11 +116,11 @@ def counted(pending: int, ended: int, counted_at: float, at: float) -> JobCounts
 
 def test_an_answer_with_fewer_jobs_than_are_counted_is_not_whole() -> None:
     before, now = counted(12, 40, 970, 1_000), counted(12, 42, 1_050, 1_060)
-    assert now.lacking(before, 13) == "", "two have ended since, and may still be in the count"
-    why = now.lacking(before, 12)
+    assert now.lacking([before], 13) == "", "two have ended since, and may still be in the count"
+    why = now.lacking([before], 12)
     assert why == "slurmctld counts 15 jobs that wait or run, and squeue shows 12"
-    assert now.lacking(None, 0) == "", "what has ended is not known at the first look"
-    assert counted(12, 1, 0, 0).lacking(now, 0) == "", "the statistics began again"
+    assert now.lacking([now], 0) == "", "what has ended is not known at the first look"
+    assert counted(12, 1, 0, 2_000).lacking([now], 0) == "", "the statistics began again"
 
 
 class Draining:
@@ -193,12 +192,6 @@ def pinging(folder: Path, text: str, code: int = 0) -> SlurmBackend:
     return SlurmBackend(SlurmCli(bin_dir=folder), lambda: 0.0)
 
 
-def test_lines_become_controllers() -> None:
-    assert parse_ping(BOTH) == {"head1": True, "head2": True}
-    three = parse_ping(BOTH + "Slurmctld(backup2) at head-3.lan is DOWN\n" + RESTORE)
-    assert [*three.items()][2] == ("head-3.lan", False)
-
-
 @pytest.mark.parametrize(
     ("text", "acting"),
     [
@@ -206,6 +199,7 @@ def test_lines_become_controllers() -> None:
         (BOTH.replace("head1 is UP", "head1 is DOWN") + RESTORE, "head2"),
         (BOTH.replace("head2 is UP", "head2 is DOWN") + RESTORE, "head1"),
         ("Slurmctld(primary) at head is UP\n", "head"),
+        ("Slurmctld(backup2) at head-3.lan is UP\n", "head-3.lan"),
         (BOTH.replace("UP", "DOWN") + RESTORE, ""),
         ("", ""),
         ("scontrol: garbled\n", ""),

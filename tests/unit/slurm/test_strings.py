@@ -12,6 +12,7 @@ from rltuned.slurm.values import (
     Gres,
     Tasks,
     absent,
+    asked_moment,
     expand_hosts,
     pack_tasks,
     parse_count,
@@ -108,42 +109,20 @@ def test_what_slurm_cannot_mean_is_refused(
             read(text)
 
 
+@pytest.mark.parametrize("text", ["99999999d", "1969-01-01"])
+def test_a_moment_before_1970_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="lies before 1970"):
+        asked_moment(text, 1.7e9)
+
+
 def test_as_many_names_as_are_wanted_and_packed_tasks() -> None:
     assert len(cluster.expand_hosts("a[1-10]", most=10)) == 10
     assert pack_tasks([3, 1, 2, 7]).text == "1-3,7"
 
 
-gres = st.builds(
-    Gres,
-    name=st.sampled_from(["gpu", "shard", "mps", "nic"]),
-    type=st.one_of(st.just(""), st.sampled_from(["p100", "a100_1g.5gb", "h100-80gb", "rtx_4090"])),
-    count=st.integers(0, 10**9),
-    detail=st.sampled_from(["", "S:0-1", "IDX:0-1,3", "IDX:N/A", "2/4,0/4"]),
-)
 step_range = st.tuples(st.integers(0, 10**6), st.integers(0, 5000), st.integers(1, 9)).map(
     lambda t: (t[0], t[0] + t[1] * t[2], t[2] if t[1] else 1)
 )
-
-
-def as_sinfo_prints(item: Gres) -> str:
-    words = ":".join(w for w in (item.name, item.type, str(item.count)) if w)
-    return words + (f"({item.detail})" if item.detail else "")
-
-
-@given(st.lists(gres, max_size=5))
-def test_gres(items: list[Gres]) -> None:
-    assert list(parse_gres(",".join(map(as_sinfo_prints, items)))) == items
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["cpu", "mem", "node", "gres/gpu", "gres/gpu:p100", "license/a"]),
-        st.integers(0, 10**12),
-    )
-)
-def test_tres(amounts: dict[str, int]) -> None:
-    text = ",".join(f"{k}={v}M" if k == "mem" else f"{k}={v}" for k, v in amounts.items())
-    assert parse_tres(text) == amounts
 
 
 @given(
@@ -163,11 +142,6 @@ def test_array_tasks(tasks: Tasks) -> None:
 @given(st.one_of(st.none(), st.just(math.inf), st.integers(1, 10**9).map(float)))
 def test_time_limits(seconds: float | None) -> None:
     assert parse_limit_s(format_limit(seconds)) == seconds
-
-
-@given(st.integers(0, 10**9))
-def test_memory(mib: int) -> None:
-    assert parse_memory_mib(f"{mib}M") == parse_memory_mib(str(mib)) == mib
 
 
 slurmish = st.text(alphabet="gpu:p100=(S:0-1),[]%/KMGT.*|\n\x1fn", max_size=40)

@@ -1,1 +1,0 @@
-"""Charts for the pages of backtest, evaluation and tune."""
