@@ -17,10 +17,9 @@ _INTRO = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`rltuned COMMAND --help` and `man rltuned` say what each option means, with its default. Exit codes
-that just mean 0 = done, 1 = no usable answer, or 2 = options, settings, a model or a file cannot be
-used are left out ([all](interfaces.md#exit-codes); [JSON
-documents](interfaces.md#json-for-programs)).
+`rltuned COMMAND --help` and `man rltuned` explain each option. Not repeated: the exit codes 0 = done,
+1 = no usable answer, 2 = options, settings, a model or a file cannot be used
+([all](interfaces.md#exit-codes); [JSON documents](interfaces.md#json-for-programs)).
 """
 _CODES: Final = re.compile(r"Exit codes: (\d = .*?)\.(?= [A-Z]|$)")
 _PLAIN: Final = re.compile(
@@ -44,10 +43,10 @@ def _section(command: Command) -> Iterator[str]:
     yield "\n\n".join(filter(None, map(_about, command.about))) + "\n"
     if command.children:
         return
-    if any(row.is_argument for row in command.parameters):
-        yield f"\n`{command.usage}`\n"
-    if options := [f"`{row.names[0]}`" for row in command.parameters if not row.is_argument]:
-        yield f"\nOptions: {', '.join(options)}\n"
+    words = command.usage.removeprefix(command.path).removesuffix("[OPTIONS]").split()
+    words += [row.names[0] for row in command.parameters if not row.is_argument]
+    if words:
+        yield f"\nTakes {', '.join(f'`{word}`' for word in words)}\n"
 
 
 def _about(text: str) -> str:
@@ -120,19 +119,16 @@ _KEYS = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-One TOML file, `/etc/rltuned/rltuned.toml`, or the one named by `--config` or by the environment
-variable `RLTUNED_CONFIG`. Everything has a safe default, so the file may be empty or missing.
+One TOML file, `/etc/rltuned/rltuned.toml`, or that of `--config` or of the environment variable
+`RLTUNED_CONFIG`. It may be empty or missing. In brackets: type and default.
 
-- Order: defaults, then the file, then command-line flags. No environment variable changes a value.
+- Flags of a command come before the file. No environment variable changes a value.
 - An unknown key, a wrong type or a value out of bounds stops the start with exit code 2 and names
   file, line and key. On SIGHUP such a file is refused and the old settings stay.
-- A key that is gone is an unknown key; CHANGELOG.md names those.
-- The file must belong to root or to the user who runs rltuned, and no other user may write to it.
-- `rltuned config check FILE` checks a file; `rltuned config show` prints every value in force and
-  its origin. `deploy/rltuned.example.toml` has every key with its default.
-- `[journal]`, `[http]`, `[log]`, `[ha]` and `predictor.enabled` are read at start only, and
-  `daemon.state_dir` may not change; all else also on SIGHUP.
-- In brackets: type and default.
+- CHANGELOG.md names keys that are gone, which count as unknown.
+- The file must belong to root or to the user who runs rltuned; no other user may write to it.
+- [`rltuned config`](cli.md#rltuned-config) writes, checks and shows settings.
+- What is not marked "read at start only" is read again on SIGHUP; `daemon.state_dir` may not change.
 """
 
 
