@@ -27,7 +27,9 @@ from rltuned.sim.synth import synthesize
 from rltuned.sim.trace import Trace
 from tests import needs
 
-PAGE = Path(__file__).parents[2] / "docs" / "write-a-policy.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "write-a-policy.md"
+AGENT = ROOT / "scripts" / "stable_baselines_agent.py"
 TRACE = synthesize("testbed-1024", jobs=40, seed=6)
 
 
@@ -217,13 +219,13 @@ def test_the_example_with_stable_baselines_learns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs.module("stable_baselines3")
-    code = example("import torch")
+    code = AGENT.read_text()
     small = code.replace("400_000", "1_024").replace("QueueVectorEnv(64,", "QueueVectorEnv(4,")
     small = small.replace("batch_size=2_048", "batch_size=256")
     assert small.count("1_024") == small.count("Env(4,") == small.count("size=256") == 1
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    exec(compile(small, str(PAGE), "exec"), names)  # noqa: S102
+    exec(compile(small, str(AGENT), "exec"), names)  # noqa: S102
     model, envs = names["model"], names["model"].get_env()
     policy = {"policy_class": names["JobPolicy"]}
     again = type(model).load(tmp_path / "agent", custom_objects=policy)
