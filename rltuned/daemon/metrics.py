@@ -179,11 +179,6 @@ JOBS: Final[tuple[Row, ...]] = (
         apart=True,
     ),
     gauge(
-        "rltuned_longest_wait_seconds",
-        "The longest wait of a job that could start.",
-        of("sums", lambda sums: sums.longest_s),
-    ),
-    gauge(
         "rltuned_partition_jobs",
         "Jobs of the last snapshot by the first partition that they name; ranked by the policy, "
         "moved by the plan, refused = left alone.",
@@ -258,13 +253,6 @@ JOBS: Final[tuple[Row, ...]] = (
         start=math.nan,
         labels={"at": AT},
     ),
-    gauge(
-        "rltuned_canary_pairs",
-        "Pairs of an on block and an off block that rltuned_canary_wait_difference_seconds "
-        "compares; NaN = no switchback.",
-        _of(lambda status: math.nan if status.effect is None else status.effect.pairs),
-        start=math.nan,
-    ),
 )
 
 
@@ -299,10 +287,6 @@ ROWS: Final[tuple[Row, ...]] = (
     gauge(
         "rltuned_config_last_reload_successful",
         "1 when the last attempt to load settings and model succeeded, else 0.",
-    ),
-    gauge(
-        "rltuned_config_last_reload_success_timestamp_seconds",
-        "Unix time of the last load of settings and model that succeeded.",
     ),
     # cycles
     counter("rltuned_cycles", "Cycles begun, skipped ones included.", lambda _: 1),
@@ -456,7 +440,6 @@ class Metrics:
         self,
         name: str,
         *,
-        at: float,
         trust: float | None = None,
         digest: str = "",
         schema: str = "",
@@ -483,7 +466,6 @@ class Metrics:
             stage={stage: 1},
             interval_seconds=interval_s,
             config_last_reload_successful=1,
-            config_last_reload_success_timestamp_seconds=at,
             sla_jobs=dict.fromkeys(classes, 0),
             sla_breaches=dict.fromkeys(classes, 0),
         )

@@ -277,7 +277,6 @@ class Publisher:
         self._metrics.loaded(
             rig.policy.name,
             trust=rig.policy.trust,
-            at=self._clock.now(),
             digest=rig.digest,
             schema=actor.card.schema_id if actor else "",
             in_place_of=rig.in_place_of.partition(": ")[0],

@@ -44,7 +44,7 @@ def headings() -> set[str]:
 def shown() -> set[str]:
     """Names of all series that /metrics has."""
     metrics = Metrics(CollectorRegistry())
-    metrics.loaded("fcfs", at=0.0, classes=["qos=any"])
+    metrics.loaded("fcfs", classes=["qos=any"])
     metrics.show("any")
     lines = generate_latest(metrics.registry).decode().splitlines()
     # a gauge whose labels are the site's own has no series before the first cycle
@@ -101,7 +101,7 @@ def test_every_panel_says_what_it_shows(path: Path) -> None:
 @EACH
 def test_events_are_marked_on_the_time_axis(path: Path) -> None:
     notes = board(path)["annotations"]["list"]
-    assert {note["name"] for note in notes} == {"breaker opens", "settings loaded", "model changes"}
+    assert {note["name"] for note in notes} == {"breaker opens", "model changes"}
     for note in notes:
         assert metrics_of(note["expr"]) <= shown()
         assert '$cluster"' in note["expr"]

@@ -115,7 +115,7 @@ def test_a_cycle_leaves_breaches_in_the_metrics(tmp_path: Path) -> None:
     loop = bench.loop()
     one = SlaClass("partition", "gpu", 610.0)
     loop.rig = replace(loop.rig, knobs=replace(loop.rig.knobs, sla=(one,)))
-    metrics.loaded("constant", at=NOW, classes=[one.name])
+    metrics.loaded("constant", classes=[one.name])
     found = []
     for _ in range(3):
         metrics.update(loop.cycle())

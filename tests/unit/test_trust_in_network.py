@@ -105,11 +105,11 @@ def test_a_generation_has_the_trust_that_it_was_judged_with(tmp_path: Path) -> N
 
 def test_the_metric_that_names_the_policy_names_its_trust() -> None:
     metrics = Metrics(CollectorRegistry())
-    metrics.loaded("model:a", at=NOW, trust=0.5, digest="abc")
-    metrics.loaded("model:a", at=NOW, trust=0.25, digest="abc")
+    metrics.loaded("model:a", trust=0.5, digest="abc")
+    metrics.loaded("model:a", trust=0.25, digest="abc")
     (family,) = [f for f in metrics.registry.collect() if f.name == "rltuned_policy_info"]
     assert [s.labels["trust"] for s in family.samples] == ["0.25"]
-    metrics.loaded("delay", at=NOW)
+    metrics.loaded("delay")
     (family,) = [f for f in metrics.registry.collect() if f.name == "rltuned_policy_info"]
     assert [s.labels["trust"] for s in family.samples] == [""]
 
