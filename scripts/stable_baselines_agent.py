@@ -1,3 +1,4 @@
+# mypy: disable-error-code="index,no-any-return,assignment,union-attr"
 """An agent of Stable-Baselines3 that learns in train/environment (docs/write-a-policy.md)."""
 
 from typing import Any
