@@ -14,7 +14,7 @@ from scripts.stable_baselines import QueueVecEnv
 
 SLOTS, STEPS = 16, 400_000
 queues = QueueVectorEnv(64, cluster="testbed", jobs=64, slots=SLOTS)
-COLUMNS = queues.single_observation_space.shape[1]
+COLUMNS = (queues.single_observation_space.shape or (0, 0))[1]
 
 
 class EachJob(nn.Module):
@@ -30,16 +30,20 @@ class EachJob(nn.Module):
     def forward_actor(self, seen: torch.Tensor) -> torch.Tensor:
         rows = seen.view(-1, SLOTS, COLUMNS)
         mean = rows.mean(dim=1, keepdim=True).expand_as(rows)
-        return self.job(torch.cat([rows, mean], dim=-1)).squeeze(-1) * rows[..., -1]
+        own: torch.Tensor = self.job(torch.cat([rows, mean], dim=-1))
+        return own.squeeze(-1) * rows[..., -1]
 
     def forward_critic(self, seen: torch.Tensor) -> torch.Tensor:
-        return self.queue(seen.view(-1, SLOTS, COLUMNS).sum(dim=1))
+        value: torch.Tensor = self.queue(seen.view(-1, SLOTS, COLUMNS).sum(dim=1))
+        return value
 
     def forward(self, seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return self.forward_actor(seen), self.forward_critic(seen)
 
 
 class JobPolicy(ActorCriticPolicy):
+    mlp_extractor: Any
+
     def _build_mlp_extractor(self) -> None:
         self.mlp_extractor = EachJob()
 

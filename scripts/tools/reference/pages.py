@@ -17,8 +17,8 @@ _INTRO = """\
 
 <!-- Made by `make docs`; a test fails when it is stale. -->
 
-`rltuned COMMAND --help` and `man rltuned` explain each option. Not repeated: the exit codes
-0 = done, 1 = no usable answer, 2 = options, settings, a model or a file cannot be used
+`rltuned COMMAND --help` and `man rltuned` explain each option. Not repeated: the exit codes 0 =
+done, 1 = no usable answer, 2 = options, settings, a model or a file cannot be used
 ([all](interfaces.md#exit-codes); [JSON documents](interfaces.md#json-for-programs)).
 """
 _CODES: Final = re.compile(r"Exit codes: (\d = .*?)\.(?= [A-Z]|$)")
@@ -84,7 +84,7 @@ def metrics() -> str:
     """The text of docs/metrics.md."""
     registry = CollectorRegistry()
     shown = Metrics(registry)
-    shown.loaded("fcfs", classes=["qos=any"])
+    shown.loaded("fcfs", at=0.0, classes=["qos=any"])
     shown.show("any")
     families = sorted(
         (one for one in registry.collect() if not one.name.startswith("process_")), key=_name
@@ -128,8 +128,8 @@ One TOML file, `/etc/rltuned/rltuned.toml`, or that of `--config` or of the envi
 - CHANGELOG.md names keys that are gone, which count as unknown.
 - The file must belong to root or to the user who runs rltuned; no other user may write to it.
 - [`rltuned config`](cli.md#rltuned-config) writes, checks and shows settings.
-- What is not marked "read at start only" is read again on SIGHUP; `daemon.state_dir` may not
-  change.
+- What is not marked "read at start only" is read again on SIGHUP;
+  `daemon.state_dir` may not change.
 """
 
 
