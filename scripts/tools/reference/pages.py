@@ -84,7 +84,7 @@ def metrics() -> str:
     """The text of docs/metrics.md."""
     registry = CollectorRegistry()
     shown = Metrics(registry)
-    shown.loaded("fcfs", at=0.0, classes=["qos=any"])
+    shown.loaded("fcfs", classes=["qos=any"])
     shown.show("any")
     families = sorted(
         (one for one in registry.collect() if not one.name.startswith("process_")), key=_name
