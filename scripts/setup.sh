@@ -44,7 +44,7 @@ say "installing rltuned$extras into $venv"
     --constraint constraints.txt --editable ".$extras"
 case $extras in *train*)
     say "compiling the simulator, a minute or two"
-    "$venv/bin/python" -m rltuned.lab.cli.simulate
+    "$venv/bin/python" -m rltuned.lab.cli.compile
     ;;
 esac
 say "ready: $("$venv/bin/python" -c 'import rltuned; print("rltuned", rltuned.__version__)')"

@@ -5,7 +5,7 @@
 # The report of Slurm's half comes last. Exit: 0 = all passed.
 set -u
 python=$1
-"$python" -m rltuned.lab.cli.simulate || exit # once: else each process compiles for itself
+"$python" -m rltuned.lab.cli.compile || exit # once: else each process compiles for itself
 report=$(mktemp)
 RLTUNED_TEST_SHARED=$(mktemp -d) # of both halves, for tests/accounting.py
 export RLTUNED_TEST_SHARED

@@ -1,6 +1,7 @@
 """What `make setup` and `make demo` ask pip for, with the ordinary index and with another one."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -83,3 +84,13 @@ def test_pip_prefers_the_build_for_the_cpu(tmp_path: Path) -> None:
         timeout=300,
     )
     assert [file.name for file in out.iterdir()] == ["torch-2.13.0+cpu-py3-none-any.whl"]
+
+
+def test_every_module_that_a_script_starts_does_something() -> None:
+    """A module without this line is imported, and nothing else: nothing was compiled ahead."""
+    scripts = [*ROOT.glob("scripts/*.sh"), *ROOT.glob("deploy/**/*inst"), ROOT / "Makefile"]
+    named = {n for path in scripts for n in re.findall(r"-m (rltuned\.[\w.]+)", path.read_text())}
+    assert "rltuned.lab.cli.compile" in named
+    for name in named:
+        source = ROOT / f"{name.replace('.', '/')}.py"
+        assert 'if __name__ == "__main__":' in source.read_text(), name
