@@ -44,6 +44,7 @@ from rltuned.lab.kernel.run_times import (
 from rltuned.lab.kernel.state import Setup, State
 from rltuned.policies import actor
 from rltuned.policies.actor import FIRST_QUANTILE
+from rltuned.policies.baselines import F1_EPOCH_S
 
 FIXED, WFP3, UNICEP, F1, MULTIFACTOR, QSSF, PLAN, STATIC, NET, FIT = range(10)
 """Rules: an order that never changes by itself, a formula of the time waited, Slurm's priorities,
@@ -68,8 +69,8 @@ class Ranking(NamedTuple):
 
     key: smaller first, equal ones by submit order (FIXED only). limit_s: finite limits as the
     rules see them. size: m of core/backlog. terms: (n, 3) multifactor's points but for age: of
-    the job itself, its size, its partition. constants: of the formula, or points of full age and
-    PriorityMaxAge, 0 = priority/basic. value: what rltuned wrote, under priority/basic the number.
+    the job itself, its size, its partition. constants: [points of full age, PriorityMaxAge; 0 =
+    priority/basic]. value: what rltuned wrote, under priority/basic the number.
     ahead: points that a partition's tier is worth, more than any priority. known: of run times.
     demand: for delays within their bounds, at every event or of a daemon beside; empty where
     nothing needs it. bounded: the order at every event is by delays within their bounds; otherwise
@@ -263,7 +264,7 @@ def score(ranking: Ranking, job: int, wait_s: float) -> float:
     if ranking.rule == UNICEP:
         return float(wait_s / (math.log2(size + 1.0) * limit_s))
     if ranking.rule == F1:
-        since_s = max(ranking.constants[0] - wait_s, 1.0)
+        since_s = max(F1_EPOCH_S - wait_s, 1.0)
         return float(-(math.log10(max(limit_s, 1.0)) * size + 870.0 * math.log10(since_s)))
     if ranking.rule in (QSSF, PLAN):
         return -_predicted_s(ranking, ranking.rule, job)

@@ -40,7 +40,7 @@ from rltuned.lab.replay.prepared import eyes_on, net_of, pending_jobs
 from rltuned.lab.replay.protocol import CLAIRVOYANT_AREA, FUTURE, Protocol
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.policies.actor import LAYERS, NetworkPolicy
-from rltuned.policies.baselines import BASELINES, F1_EPOCH_S, Baseline
+from rltuned.policies.baselines import BASELINES, Baseline
 from rltuned.policies.predictor import Predictor
 from rltuned.sim.trace import TraceJob
 from rltuned.sim.world import AGE_ONLY, FIRST_PRIORITY
@@ -163,8 +163,7 @@ def at_events(
         bounded = order is not None
         return plain._replace(rule=rule, known=known, demand=demand, bounded=bounded), eyes
     if name in FORMULAS:
-        constants = np.array([F1_EPOCH_S, 1.0]) if name == "f1" else plain.constants
-        return plain._replace(rule=FORMULAS[name], constants=constants), NO_EYES
+        return plain._replace(rule=FORMULAS[name]), NO_EYES
     return plain._replace(key=_fixed_keys(name, scenario)), NO_EYES
 
 
