@@ -272,8 +272,8 @@ class CanaryStatus:
         there is no switchback.
         """
         with suppress(JournalError):  # the first cycle says what is wrong with it
-            for known in breaker.BREAKERS.read(journal).values():
-                return cls(breakers=known, effect=breaker.effect(known, model) if model else None)
+            known = breaker.breakers(journal, journal.last_cluster())
+            return cls(breakers=known, effect=breaker.effect(known, model) if model else None)
         return cls()
 
 

@@ -135,6 +135,12 @@ class Journal:
         )
         return int(self._ask(lambda db: db.execute(asked).fetchone()[0], 0))
 
+    def last_cluster(self) -> str:
+        """Of the last cycle that saw one; empty = none did."""
+        asked = "SELECT cluster FROM cycles WHERE cluster != '' ORDER BY cycle DESC LIMIT 1"
+        found = self._ask(lambda db: db.execute(asked).fetchone(), None)
+        return str(found[0]) if found else ""
+
     def carrying(self, *, but: str = "") -> tuple[str, ...]:
         return self._ask(lambda db: owned.carrying(db, but), ())
 

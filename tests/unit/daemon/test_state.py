@@ -28,7 +28,7 @@ from rltuned.daemon.logger import make_log
 from rltuned.daemon.loop import uncollected
 from rltuned.daemon.metrics import Metrics
 from rltuned.daemon.observers import Publisher
-from rltuned.daemon.report import CycleReport, Failure, Skip
+from rltuned.daemon.report import CycleReport, Failure, Skip, row_of
 from rltuned.daemon.state import HealthState
 from rltuned.daemon.systemd import Notifier, watchdog_interval_s
 from rltuned.daemon.web.board import Board
@@ -189,7 +189,10 @@ def test_every_place_shows_a_state_in_the_same_words(tmp_path: Path, state: Heal
 
 def test_an_open_breaker_is_known_before_the_first_cycle(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
+        change(journal, "another", lambda _: {"long": OPEN["gpu"]}, NOW)
         change(journal, SEEN.cluster, lambda _: OPEN, NOW)
+        assert CanaryStatus.before(journal, None).demoted == (), "no cycle says whose they are"
+        journal.record(row_of(live(), "delay"))
         before = CanaryStatus.before(journal, "model:rltune")
         assert CanaryStatus.before(journal, None).effect is None
     assert before.demoted == ("gpu",)
