@@ -201,7 +201,7 @@ def decide(
     joint, placements = _placed(queue.chosen, ranked, matrix, snapshot, knobs=knobs, solver=solver)
     # a number that no age overtakes is no delay but a place behind all others for ever
     lasting = queue.chosen if numbers is None else ()
-    plan, counts = _plan(queue, ranked, joint, snapshot, knobs, lasting=lasting)
+    plan, counts = _plan(queue, ranked, joint, snapshot, knobs, field=field, lasting=lasting)
     others = _others_in_line(snapshot, queue.chosen)
     standing = priority_order((*queue.chosen, *others), snapshot)
     ranks = _ranks(ranked, others, standing, snapshot)
@@ -284,6 +284,7 @@ def _plan(
     snapshot: Snapshot,
     knobs: Knobs,
     *,
+    field: Field,
     lasting: Sequence[PendingJob],
 ) -> tuple[Plan, tuple[int, int]]:
     """What is sent; how many jobs get their own number back, and how many flags wait. lasting: jobs
@@ -294,7 +295,6 @@ def _plan(
     left = [*(j for j in snapshot.pending if j.job_id in leaving), *queue.handed_back]
     undone = _undone([*left, *lasting])
     due = [i for i in ranked.after.tolist() if ranked.written[i]]
-    field = knobs.writing.field(snapshot.priorities)
     writes = make_plan(chosen, ranked.value, due, field, snapshot)
     isolated = undo_words(_out_of_sharing(queue.selection, knobs, snapshot), OVERSUBSCRIBE)
     flags = _flags(joint, chosen, knobs.rules)

@@ -99,7 +99,7 @@ def carries(lane: Lane, total: Amounts, free: Amounts) -> bool:
     """Whether a job of the lane could start."""
     ask, left = lane.ask, lane.left(free)
     return any(
-        int(cluster.able(ask, lane.member, total, left, row).sum()) >= ask.width
+        cluster.ways(ask, lane.member, total, left, row)
         for row in np.flatnonzero(lane.accepts).tolist()
     )
 

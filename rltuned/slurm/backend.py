@@ -154,13 +154,12 @@ class SlurmBackend:
             self._fence.look()
         now, site = self._now(), self.site()
         queue, why = self.pending(), ""
-        try:
+        # without a count the numbers of the jobs that are shown can be restored all the same
+        with suppress(BackendError, SnapshotError, ValueError):
             counts = parse_counts(self.commands.ask("sdiag"))
             if counts is not None and counts.pending > _tasks_of(queue.pending):
                 # those that have started or ended since that count are shown for some minutes
                 why = counts.lacking([counts._replace(at=0.0)], self.known())
-        except (BackendError, SnapshotError, ValueError):
-            pass  # the numbers of the jobs that are shown can be restored all the same
         try:
             return Snapshot(
                 UnixTime(now),

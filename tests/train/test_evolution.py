@@ -15,7 +15,7 @@ from rltuned.errors import ModelError
 from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train import evolution
-from rltuned.lab.train.export import Run, fitting, git_commit, held_out, judged
+from rltuned.lab.train.export import TrainingRun, fitting, git_commit, held_out, judged
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.network import policy_of
 from rltuned.lab.train.predictor import foreseen
@@ -47,8 +47,8 @@ SETTINGS = EvolutionSettings(
 SOURCE = DatasetSource(WORKLOAD, "made up", "none")
 
 
-def search_in(folder: Path, **changes: object) -> Run:
-    found = Run(
+def search_in(folder: Path, **changes: object) -> TrainingRun:
+    found = TrainingRun(
         sources=(SOURCE,),
         folder=folder / "work",
         out=folder / "model",

@@ -19,7 +19,7 @@ from rltuned.errors import ModelError, TraceError
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.trace_file import write_trace
 from rltuned.lab.train import network, ppo
-from rltuned.lab.train.export import Run
+from rltuned.lab.train.export import TrainingRun
 from rltuned.lab.train.imitation import random_snapshot
 from rltuned.lab.train.rollout import Batch, Recorder, compete, join
 from rltuned.lab.train.settings import PpoSettings
@@ -39,9 +39,9 @@ def set_to(**changes: Any) -> PpoSettings:
     return replace(SMALL, **changes)
 
 
-def run_in(folder: Path, **changes: Any) -> Run:
+def run_in(folder: Path, **changes: Any) -> TrainingRun:
     source = DatasetSource(WORKLOAD, "made up", "none")
-    found = Run((source,), folder / "work", folder / "model", "a test")
+    found = TrainingRun((source,), folder / "work", folder / "model", "a test")
     return replace(found, **changes)
 
 

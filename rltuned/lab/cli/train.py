@@ -33,7 +33,7 @@ from rltuned.stats import percent
 
 if TYPE_CHECKING:
     from rltuned.lab.train.evolution import SearchGeneration
-    from rltuned.lab.train.export import Run
+    from rltuned.lab.train.export import TrainingRun
     from rltuned.lab.train.imitation import OrderedQueues
     from rltuned.lab.train.ppo import Report
 
@@ -188,11 +188,11 @@ def _run(  # noqa: PLR0917 - by place
     judges: int,
     predictor: Path | None,
     **given: Any,
-) -> "tuple[S, Run]":
+) -> "tuple[S, TrainingRun]":
     """What a training is given. judges: worlds among the held-out windows, which are as long as the
     longest trace has room for; that they are shorter is said.
     """
-    from rltuned.lab.train.export import Run, fitting  # noqa: PLC0415 - torch
+    from rltuned.lab.train.export import TrainingRun, fitting  # noqa: PLC0415 - torch
     from rltuned.lab.train.sources import (  # noqa: PLC0415
         JUDGES,
         UNSEEN,
@@ -216,7 +216,7 @@ def _run(  # noqa: PLR0917 - by place
             f"no more between {LEARN_UNTIL:.0%} and {TEST_FROM:.0%} of its length"
         )
     words: list[str] = [word for word in sys.argv[1:] if word != "--resume"]
-    return replace(settings, eval_jobs=jobs), Run(
+    return replace(settings, eval_jobs=jobs), TrainingRun(
         sources=sources,
         folder=out.parent / f"{out.name}.training",  # no name: export.check_name refuses it
         out=out,

@@ -28,7 +28,15 @@ from rltuned.lab.kernel.compiler import FloatArray
 from rltuned.lab.replay.metrics import SHORTEST_S
 from rltuned.lab.replay.protocol import Protocol
 from rltuned.lab.replay.scenario import Scenario
-from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, export_best, held_out
+from rltuned.lab.train.export import (
+    Found,
+    Interval,
+    TrainingRun,
+    begin,
+    check_name,
+    export_best,
+    held_out,
+)
 from rltuned.lab.train.network import TorchActor, network_of, policy_of
 from rltuned.lab.train.rollout import CYCLES, draw_window, play_policy
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, EvolutionSettings, described
@@ -228,7 +236,7 @@ def evolve(
 
 def perform(
     settings: EvolutionSettings,
-    run: Run,
+    run: TrainingRun,
     *,
     workers: int = 1,
     on_generation: Callable[[Path, SearchGeneration], None] = lambda _folder, _found: None,

@@ -73,7 +73,7 @@ RANGE_WINDOWS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TrainingRun:
     """What a training is given beside its settings. start: a bundle; None = the rule `delay`.
     folder: of its records. judges: scenarios never learned from; a window of each helps to choose
     the epoch; unseen: one of each helps to find the verdict. seeds: so many are tried, from that of
@@ -217,7 +217,7 @@ def _plain(scenario: Scenario) -> Scenario:
 
 
 def export_best(
-    run: Run,
+    run: TrainingRun,
     settings: PpoSettings | EvolutionSettings,
     found: Sequence[Found],
     windows: Sequence[Scenario],

@@ -29,7 +29,15 @@ from rltuned.lab.kernel.compiler import FloatArray, IntArray
 from rltuned.lab.replay.prepared import net_of
 from rltuned.lab.replay.scenario import Scenario
 from rltuned.lab.train import network, rollout
-from rltuned.lab.train.export import Found, Interval, Run, begin, check_name, export_best, held_out
+from rltuned.lab.train.export import (
+    Found,
+    Interval,
+    TrainingRun,
+    begin,
+    check_name,
+    export_best,
+    held_out,
+)
 from rltuned.lab.train.progress import flat
 from rltuned.lab.train.ranks import ALONE, Ranks
 from rltuned.lab.train.settings import LEARN_UNTIL, RULE, PpoSettings, described
@@ -346,7 +354,7 @@ def collect(
 
 def perform(
     settings: PpoSettings,
-    run: Run,
+    run: TrainingRun,
     *,
     ranks: Ranks = ALONE,
     on_epoch: Callable[[Path, Report], None] = lambda _folder, _report: None,
@@ -399,7 +407,7 @@ def perform(
 def _learn(  # noqa: PLR0917 - by place
     learner: Learner,
     folder: Path,
-    run: Run,
+    run: TrainingRun,
     validate: Callable[[network.TorchActor], Interval],
     ranks: Ranks,
     on_epoch: Callable[[Path, Report], None],
